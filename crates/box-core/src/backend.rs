@@ -1,0 +1,151 @@
+//! What every place where boxes can live must be able to do.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use box_wire::BoxId;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{BoxSpec, Guarantees, Result};
+
+/// A place where boxes can live. Backends give boxes; everything that happens in one is the agent's work.
+#[async_trait]
+pub trait Backend: Send + Sync + fmt::Debug {
+    /// Which one this is.
+    fn name(&self) -> BackendName;
+
+    /// What works here, and why the rest does not.
+    async fn probe(&self) -> Capabilities;
+
+    /// Makes a box. On an error nothing of it is left.
+    async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle>;
+
+    /// Finds a box again after a restart of the server.
+    async fn adopt(&self, handle: &Handle) -> Result<Liveness>;
+
+    /// Opens a stream to the agent of a box. One stream carries one operation.
+    async fn dial(&self, handle: &Handle) -> Result<AgentStream>;
+
+    /// Stops every process of the workload where it is.
+    async fn pause(&self, handle: &Handle) -> Result<()>;
+
+    /// Lets the workload go on.
+    async fn resume(&self, handle: &Handle) -> Result<()>;
+
+    /// What the box consumes now.
+    async fn stats(&self, handle: &Handle) -> Result<Stats>;
+
+    /// Ends the box and removes everything that existed because of it. Doing it twice is not an error.
+    async fn destroy(&self, handle: &Handle) -> Result<()>;
+
+    /// Boxes of this instance that exist, whether or not anybody remembers them.
+    async fn list_orphans(&self) -> Result<Vec<Handle>>;
+}
+
+/// The backends there can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendName {
+    /// Namespaces and cgroups of this machine.
+    Native,
+}
+
+impl fmt::Display for BackendName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+        })
+    }
+}
+
+/// What a backend can do on this machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Whether boxes can be made at all.
+    pub available: bool,
+    /// One line for each thing that was looked at.
+    pub findings: Vec<Finding>,
+}
+
+/// One thing that was looked at: how it stands and what would make it better.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What was looked at, as a stable word.
+    pub name: String,
+    /// How it stands.
+    pub state: FindingState,
+    /// What was found.
+    pub detail: String,
+    /// The exact command or setting that would improve it.
+    pub fix: Option<String>,
+}
+
+/// How a finding stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FindingState {
+    /// As good as it gets.
+    Good,
+    /// Boxes can be made, but hold less.
+    Weaker,
+    /// No box can be made without it.
+    Missing,
+}
+
+/// What finds a box again, and what it guarantees. Plain data, so that it survives the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handle {
+    /// The box.
+    pub id: BoxId,
+    /// Where it lives.
+    pub backend: BackendName,
+    /// What was applied and verified.
+    pub guarantees: Guarantees,
+    /// What only the backend understands.
+    pub locator: String,
+}
+
+/// Whether a box is still there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Liveness {
+    /// It runs and its agent can be dialled.
+    Running,
+    /// It is gone, and this is how that is known.
+    Lost(String),
+}
+
+/// What a box consumes at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stats {
+    /// Processor time since it was made.
+    pub cpu_us: Option<u64>,
+    /// Memory now.
+    pub memory_bytes: Option<u64>,
+    /// Processes now.
+    pub pids: Option<u64>,
+}
+
+/// A byte stream to an agent.
+pub trait AgentIo: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AgentIo for T {}
+
+/// A byte stream to an agent, whatever it runs over. What comes out of it is hostile.
+pub struct AgentStream(Box<dyn AgentIo>);
+
+impl AgentStream {
+    /// Wraps any stream.
+    pub fn new(stream: impl AgentIo + 'static) -> Self {
+        Self(Box::new(stream))
+    }
+
+    pub(crate) fn into_inner(self) -> Box<dyn AgentIo> {
+        self.0
+    }
+}
+
+impl fmt::Debug for AgentStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AgentStream")
+    }
+}

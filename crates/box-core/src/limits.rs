@@ -1,0 +1,25 @@
+//! Bounds on what a caller may ask of a box.
+
+/// Smallest memory limit that a box can start in.
+pub const MEMORY_MB_MIN: u64 = 32;
+/// Largest memory limit: 1 TiB.
+pub const MEMORY_MB_MAX: u64 = 1 << 20;
+/// Smallest share of a processor. The kernel's own floor is a quota of 1 ms in 100.
+pub const CPUS_MIN: f64 = 0.01;
+/// Most processors.
+pub const CPUS_MAX: f64 = 1024.0;
+/// Most processes, as the kernel's `PID_MAX_LIMIT`.
+pub const PIDS_MAX: u64 = 1 << 22;
+/// Largest disk limit: 16 TiB.
+pub const DISK_MB_MAX: u64 = 1 << 24;
+/// What a box may store when its spec says 0: a quarter of what it may keep in memory would be too little to work with, so
+/// this is a flat figure.
+pub const DISK_MB_DEFAULT: u64 = 512;
+/// Files that a box may own for each MiB of its disk limit.
+pub const INODES_PER_DISK_MB: u64 = 256;
+/// Fewest files that a box may own, whatever its disk limit.
+pub const INODES_MIN: u64 = 4096;
+/// Mounts of the host in one box, the primary one included.
+pub const MOUNTS_MAX: usize = 32;
+/// Largest user or group id inside a box. 65535 is the agent's.
+pub const GUEST_ID_MAX: u32 = 65534;

@@ -1,0 +1,194 @@
+//! Which trees of the host may be seen in a box.
+//!
+//! The decision is made on an opened object, never on a spelling: the path is opened once, its real path is taken from the
+//! descriptor, and that same descriptor is what gets mounted.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, MountSpec, Result};
+
+/// Who asked for a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// A caller: the allow-list and the deny-list hold.
+    Caller,
+    /// The operator's own configuration: only the deny-list holds.
+    Operator,
+}
+
+/// Places that no box ever sees, in whatever way they are spelled. Nothing inside them and nothing that contains them.
+const DENIED: [&str; 16] = [
+    "/etc",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/root",
+    "/boot",
+    "/run",
+    "/var/run",
+    "/var/lib/docker",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/kubelet",
+    "/var/lib/rancher",
+    "/var/lib/libvirt",
+    "/var/spool/cron",
+    "/var/log",
+];
+
+/// Which trees of the host may be seen in a box.
+#[derive(Debug, Clone, Default)]
+pub struct MountPolicy {
+    /// Trees below which callers may mount. None = callers may mount nothing.
+    pub allowed_roots: Vec<PathBuf>,
+    /// More places that no box ever sees: our own state.
+    pub denied: Vec<PathBuf>,
+}
+
+/// A tree that may be mounted: the decision and the object that it was made on.
+#[derive(Debug)]
+pub struct Grant {
+    /// The object itself, opened as a path.
+    pub object: OwnedFd,
+    /// Its real path at the time of the decision.
+    pub path: PathBuf,
+    /// Whether it is a directory; else it is a regular file.
+    pub is_directory: bool,
+    /// Owner on the host.
+    pub uid: u32,
+    /// Group on the host.
+    pub gid: u32,
+    /// Device, to recognise the object.
+    pub device: u64,
+    /// Inode, to recognise the object.
+    pub inode: u64,
+}
+
+impl MountPolicy {
+    /// Opens the source of a mount and decides. A missing source is an error, never made.
+    pub fn grant(&self, mount: &MountSpec) -> Result<Grant> {
+        let asked = mount.source.as_path();
+        let deny = |reason: String| Error::MountDenied { path: asked.display().to_string(), reason };
+        let text = asked.to_str().ok_or_else(|| deny("it is not valid UTF-8".to_owned()))?;
+        if !text.starts_with('/') {
+            return Err(deny("it must be an absolute path".to_owned()));
+        }
+        if text.chars().any(char::is_control) || text.len() > box_wire::limits::PATH_BYTES_MAX {
+            return Err(deny("it holds control characters or is too long".to_owned()));
+        }
+        let object = rustix::fs::open(asked, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| deny(format!("it cannot be opened: {error}; create it first")))?;
+        let grant = identify(object).map_err(|error| deny(format!("it cannot be examined: {error}")))?;
+        let grant = grant.ok_or_else(|| deny("it is neither a directory nor a regular file".to_owned()))?;
+        self.decide(&grant.path, mount.origin).map_err(deny)?;
+        Ok(grant)
+    }
+
+    /// Decides on a real path.
+    fn decide(&self, path: &Path, origin: Origin) -> Result<(), String> {
+        if path == Path::new("/") {
+            return Err("/ is the whole host".to_owned());
+        }
+        let denied = DENIED.iter().map(Path::new).chain(self.denied.iter().map(PathBuf::as_path));
+        for place in denied {
+            if path.starts_with(place) {
+                return Err(format!("{} is never shown to a box", place.display()));
+            }
+            if place.starts_with(path) {
+                return Err(format!("it contains {}, which is never shown to a box", place.display()));
+            }
+        }
+        if origin == Origin::Operator || self.allowed_roots.iter().any(|root| path.starts_with(root)) {
+            return Ok(());
+        }
+        if self.allowed_roots.is_empty() {
+            return Err("no host directory may be mounted; set allowed_mount_roots".to_owned());
+        }
+        let roots: Vec<String> = self.allowed_roots.iter().map(|root| root.display().to_string()).collect();
+        Err(format!("it is not below an allowed root ({})", roots.join(", ")))
+    }
+}
+
+/// The grant for an opened object, or `None` where its kind is not mountable.
+fn identify(object: OwnedFd) -> std::io::Result<Option<Grant>> {
+    let stat = rustix::fs::statx(&object, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    let is_directory = match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::Directory => true,
+        FileType::RegularFile => false,
+        _ => return Ok(None),
+    };
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", object.as_raw_fd()))?;
+    if !path.is_absolute() {
+        return Ok(None);
+    }
+    let device = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    let (uid, gid, inode) = (stat.stx_uid, stat.stx_gid, stat.stx_ino);
+    Ok(Some(Grant { object, path, is_directory, uid, gid, device, inode }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MountMode;
+
+    fn ask(policy: &MountPolicy, source: &str, origin: Origin) -> Result<Grant> {
+        let target = "/workspace".parse().unwrap();
+        policy.grant(&MountSpec { source: source.into(), target, mode: MountMode::Rw, origin })
+    }
+
+    #[test]
+    fn spelling_does_not_matter() {
+        let allowed = tempfile::tempdir().unwrap();
+        let root = allowed.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("/etc", root.join("link")).unwrap();
+        std::os::unix::fs::symlink(root.join("link"), root.join("link2")).unwrap();
+        let policy = MountPolicy { allowed_roots: vec![root.clone()], denied: vec![] };
+        let below = |name: &str| root.join(name).display().to_string();
+        let tricks = ["//etc", "/./etc", "/usr/../etc", "/etc/", "/etc/.", "/proc/self/root/etc", "/proc/1/cwd", "/"];
+        for trick in tricks.into_iter().map(str::to_owned).chain([below("link"), below("link2"), below("../../etc")]) {
+            for origin in [Origin::Caller, Origin::Operator] {
+                let error = ask(&policy, &trick, origin).unwrap_err();
+                assert_eq!(error.code(), "mount_denied", "{trick}");
+            }
+        }
+        for bad in ["", "~", "relative/path", "file:///etc", "/etc\n", "  /etc", "$HOME"] {
+            assert!(ask(&policy, bad, Origin::Operator).is_err(), "{bad:?}");
+        }
+        assert!(ask(&policy, &root.display().to_string(), Origin::Caller).is_ok());
+    }
+
+    #[test]
+    fn denial_works_in_both_directions() {
+        let policy = MountPolicy { allowed_roots: vec!["/".into()], denied: vec!["/usr/share/doc".into()] };
+        assert!(ask(&policy, "/usr/share/doc", Origin::Caller).is_err(), "the place");
+        assert!(ask(&policy, "/usr", Origin::Caller).is_err(), "what contains it");
+        assert!(ask(&policy, "/var", Origin::Caller).is_err(), "contains the engines' state");
+        assert!(ask(&policy, "/usr/lib", Origin::Caller).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_allowed_until_a_root_is_set_and_nothing_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        let none = MountPolicy::default();
+        assert!(ask(&none, path.to_str().unwrap(), Origin::Caller).is_err());
+        assert!(ask(&none, path.to_str().unwrap(), Origin::Operator).is_ok());
+        let missing = path.join("does/not/exist");
+        assert!(ask(&none, missing.to_str().unwrap(), Origin::Operator).is_err());
+        assert!(!path.join("does").exists());
+    }
+
+    #[test]
+    fn sockets_and_devices_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().canonicalize().unwrap().join("s");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let error = ask(&MountPolicy::default(), socket.to_str().unwrap(), Origin::Operator).unwrap_err();
+        assert!(error.to_string().contains("neither a directory nor a regular file"), "{error}");
+    }
+}

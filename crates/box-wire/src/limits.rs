@@ -1,0 +1,49 @@
+//! Every bound on what may cross the boundary, in one place.
+
+/// Largest frame that carries a structured message from the host (an exec request with its environment, a plan).
+pub const HOST_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// Largest frame that carries a structured message from a box. Boxes are hostile: they get little room.
+pub const BOX_MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Largest frame of raw bytes (stdin, stdout, stderr), in either direction.
+pub const DATA_BYTES_MAX: usize = 256 << 10;
+
+/// Descriptors that may travel with one plan. The kernel's own bound is 253.
+pub const PLAN_DESCRIPTORS_MAX: usize = 128;
+
+/// Longest single argument or environment entry: the kernel's `MAX_ARG_STRLEN` with its terminating NUL.
+pub const ARGUMENT_BYTES_MAX: usize = (128 << 10) - 1;
+
+/// Arguments of one command.
+pub const ARGUMENTS_MAX: usize = 4096;
+
+/// All arguments and environment entries of one command together; well below what `execve` takes.
+pub const COMMAND_BYTES_MAX: usize = 1 << 20;
+
+/// Environment entries of one command.
+pub const ENVIRONMENT_ENTRIES_MAX: usize = 1024;
+
+/// Longest name of an environment variable.
+pub const ENVIRONMENT_NAME_BYTES_MAX: usize = 256;
+
+/// Longest deadline of one exec: a week.
+pub const TIMEOUT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+
+/// Longest guest path, as in `PATH_MAX` without the terminating NUL.
+pub const PATH_BYTES_MAX: usize = 4095;
+
+/// Longest component of a guest path.
+pub const PATH_COMPONENT_BYTES_MAX: usize = 255;
+
+/// Longest box or exec id.
+pub const ID_BYTES_MAX: usize = 63;
+
+/// Execs that one agent serves at the same time.
+pub const EXECS_PER_BOX_MAX: usize = 128;
+
+/// How much of a refused value an error repeats.
+pub const QUOTED_VALUE_CHARS_MAX: usize = 120;
+
+/// Rows and columns of a terminal.
+pub const WINDOW_CELLS_MAX: u16 = 4096;

@@ -1,0 +1,241 @@
+//! How a box is set up, as plain data: computed on the host by pure functions, applied by the agent step by step.
+//!
+//! The host decides, the agent obeys. A plan has no conditions: what it says is done in order, and the first failure ends
+//! the box. Paths are below the new root unless a field says otherwise.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{GuestPath, User};
+
+/// Everything the agent needs to turn fresh namespaces into a box.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Who the agent becomes after set-up. Equal to `workload` only where a single id could be mapped.
+    pub agent: User,
+    /// Who commands run as, unless they say otherwise.
+    pub workload: User,
+    /// Host name inside.
+    pub hostname: String,
+    /// Trees of the host that are taken into the box, gathered before anything is mounted.
+    pub trees: Vec<Tree>,
+    /// Where everything that the box owns is stored.
+    pub storage: Storage,
+    /// How the root is made.
+    pub root: Root,
+    /// File system steps, in order.
+    pub steps: Vec<Step>,
+    /// The root itself becomes read-only after the last step.
+    pub root_read_only: bool,
+    /// Resource limits by `RLIMIT_*` number: soft and hard value.
+    pub rlimits: Vec<(u32, u64, u64)>,
+    /// Places where the workload may write; the second lock behind the mounts. Best effort.
+    pub landlock_writable: Vec<GuestPath>,
+    /// Classic BPF programs, installed in order by every command; eight bytes an instruction.
+    pub seccomp: Vec<Vec<u8>>,
+    /// How the process tree of an exec is found again to be killed.
+    pub tracking: Tracking,
+    /// Which of the descriptors sent with the plan is the listening socket.
+    pub listener: DescriptorIndex,
+    /// What ends the box besides the host's explicit word.
+    pub lifeline: Lifeline,
+}
+
+/// Position in the list of descriptors that travelled with the plan.
+pub type DescriptorIndex = u32;
+
+/// Position in [`Plan::trees`].
+pub type TreeIndex = u32;
+
+/// A file or directory tree of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tree {
+    /// A detached mount that the host made and handed over.
+    Mount(DescriptorIndex),
+    /// A path of the host, opened without following links; must still be the object that the host decided on.
+    Path {
+        /// Real path in the host's file system.
+        path: String,
+        /// Device of the object.
+        device: u64,
+        /// Inode of the object.
+        inode: u64,
+    },
+}
+
+/// Where everything that the box owns is stored. One file system, one limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Storage {
+    /// Memory, charged to the box.
+    Tmpfs {
+        /// Hard limit of bytes.
+        bytes_max: u64,
+        /// Hard limit of files.
+        inodes_max: u64,
+    },
+    /// A detached mount of a file system of its own, made by the host.
+    Mount(DescriptorIndex),
+}
+
+/// How the root is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Root {
+    /// An empty directory of the storage, to be filled by steps.
+    Empty,
+    /// An overlay with this tree below and the storage above.
+    Overlay(TreeIndex),
+}
+
+/// One file system step below the new root. Targets are opened without following links.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Make a directory and its parents where missing.
+    Directory {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        owner: User,
+    },
+    /// Make a symbolic link where nothing is.
+    Symlink {
+        /// Where.
+        path: GuestPath,
+        /// What it says.
+        target: String,
+    },
+    /// Write a small file.
+    File {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Contents.
+        contents: Vec<u8>,
+    },
+    /// Mount a gathered tree.
+    Attach {
+        /// Which.
+        tree: TreeIndex,
+        /// On what; made when missing, as the tree's kind asks.
+        path: GuestPath,
+        /// What may be done with it.
+        access: Access,
+    },
+    /// Mount a gathered tree as the lower layer of an overlay whose changes go to the storage.
+    Overlay {
+        /// Which.
+        tree: TreeIndex,
+        /// On what.
+        path: GuestPath,
+    },
+    /// Make a directory of the storage writable at this place of a read-only root.
+    Writable {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        owner: User,
+    },
+    /// Mount a fresh tmpfs.
+    Tmpfs {
+        /// Where.
+        path: GuestPath,
+        /// Hard limit of bytes.
+        bytes_max: u64,
+        /// Hard limit of files.
+        inodes_max: u64,
+        /// Permission bits.
+        mode: u32,
+        /// Whether it can be written after set-up.
+        access: Access,
+    },
+    /// Mount this box's own process list.
+    Proc {
+        /// Where.
+        path: GuestPath,
+    },
+    /// Mount pseudo-terminals of the box's own.
+    Devpts {
+        /// Where.
+        path: GuestPath,
+    },
+    /// Mount message queues of the box's own.
+    Mqueue {
+        /// Where.
+        path: GuestPath,
+    },
+    /// Hide a file or directory if it exists.
+    Mask {
+        /// Which.
+        path: GuestPath,
+    },
+    /// Make a file or directory read-only if it exists.
+    ReadOnly {
+        /// Which.
+        path: GuestPath,
+    },
+    /// Make what was mounted here earlier read-only.
+    Seal {
+        /// Which.
+        path: GuestPath,
+    },
+    /// Set a kernel setting of the box's own namespaces, best effort.
+    Sysctl {
+        /// Name below `/proc/sys`.
+        name: String,
+        /// Value.
+        value: String,
+    },
+}
+
+/// What may be done with a mount. `nosuid` and `nodev` are always set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// Read and execute.
+    ReadOnly,
+    /// Read, write and execute.
+    ReadWrite,
+    /// A device node: the one kind of mount that is not `nodev`.
+    Device,
+}
+
+/// How the process tree of an exec is found again to be killed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tracking {
+    /// A cgroup v2 directory owned by the agent, in which it makes one child directory per exec.
+    Cgroup {
+        /// The directory.
+        directory: DescriptorIndex,
+        /// Files outside of it that tell of the whole box.
+        memory: MemoryFiles,
+    },
+    /// Nothing but ancestry: a reaper above each exec and a walk over its descendants.
+    Ancestry,
+}
+
+/// Where out-of-memory kills and peak memory are read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemoryFiles {
+    /// Each exec's own v2 cgroup tells (`memory.events`, `memory.peak`).
+    PerExec,
+    /// The box's v1 memory cgroup tells for all execs together.
+    PerBox {
+        /// `memory.oom_control`, opened for reading.
+        oom_control: DescriptorIndex,
+        /// `memory.max_usage_in_bytes`, opened for reading and writing.
+        peak: DescriptorIndex,
+    },
+    /// Nobody tells.
+    Absent,
+}
+
+/// What ends the box besides the host's explicit word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifeline {
+    /// The death of the process that made it.
+    Maker,
+    /// Nothing.
+    Detached,
+}
