@@ -1,1 +1,59 @@
-//! The agent's bytes.
+//! The agent's bytes, carried inside the host program, and the sealed file from which boxes execute it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+/// The agent as a static program.
+pub static AGENT: &[u8] = include_bytes!(env!("STRONGBOX_AGENT"));
+
+/// A descriptor of the agent in memory that nobody can change any more, made once per process.
+///
+/// A box can reach the file that its first process was executed from (`/proc/1/exe`). This one cannot be written, replaced or
+/// shortened, not even by its owner.
+pub fn sealed() -> io::Result<BorrowedFd<'static>> {
+    static SEALED: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(made) = SEALED.get() {
+        return Ok(made.as_fd());
+    }
+    let made = seal(AGENT)?;
+    Ok(SEALED.get_or_init(|| made).as_fd())
+}
+
+fn seal(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Newer kernels want to be told that the file is meant to be executed; older ones do not know the flag.
+    let file = rustix::fs::memfd_create("strongbox-agent", flags | MemfdFlags::EXEC)
+        .or_else(|_| rustix::fs::memfd_create("strongbox-agent", flags))?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let count = rustix::io::write(&file, rest)?;
+        rest = &rest[count..];
+    }
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o555))?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPECIFICATION.md promises the size.
+    #[test]
+    fn the_agent_is_small_and_static() {
+        assert!(AGENT.len() <= 2 << 20, "the agent has {} bytes", AGENT.len());
+        assert!(AGENT.starts_with(b"\x7fELF"));
+        let interpreter = b"/lib64/ld-linux";
+        assert!(!AGENT.windows(interpreter.len()).any(|window| window == interpreter), "the agent needs a loader");
+    }
+
+    #[test]
+    fn nobody_can_change_the_sealed_file() {
+        let file = sealed().unwrap();
+        assert!(rustix::io::pwrite(file, b"x", 0).is_err());
+        assert!(rustix::fs::ftruncate(file, 0).is_err());
+    }
+}

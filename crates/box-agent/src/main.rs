@@ -1,1 +1,44 @@
-fn main() {}
+//! The program that lives in every box. It is the box's first process, and its only privileged one.
+//!
+//! Life: started with one socket, it waits for the plan, turns fresh namespaces into a box, gives up all but a handful of
+//! capabilities, reports, and then serves one request per dialled stream until the host or the last process ends it.
+
+mod control;
+mod exec;
+mod outbox;
+mod server;
+mod setup;
+mod sys;
+
+use std::process::ExitCode;
+
+use box_wire::Report;
+use rustix::process::DumpableBehavior;
+
+/// The socket to the host that the agent is started with.
+const CONTROL_DESCRIPTOR: i32 = 3;
+
+fn main() -> ExitCode {
+    // First of all: nothing may look into this process, and it has a name by which people recognise it.
+    let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let named = rustix::thread::set_name(c"strongbox-agent");
+    let Ok(control) = sys::inherited(CONTROL_DESCRIPTOR) else { return ExitCode::from(2) };
+    let Ok((plan, descriptors)) = control::receive_plan(&control) else { return ExitCode::from(3) };
+    if let Err(error) = hidden.and(named) {
+        return report_failure(&control, &setup::Failure::new("hide", error));
+    }
+    match setup::apply(plan, descriptors) {
+        Err(failure) => report_failure(&control, &failure),
+        Ok(prepared) => match control::send_report(&control, &Report::Ready(prepared.verified.clone())) {
+            Ok(()) => server::serve(prepared, control),
+            Err(_) => ExitCode::from(4),
+        },
+    }
+}
+
+fn report_failure(control: &std::os::fd::OwnedFd, failure: &setup::Failure) -> ExitCode {
+    let report = Report::Failed { step: failure.step.clone(), message: failure.message.clone() };
+    // When the host is gone there is nobody left to tell; the box ends either way.
+    let _ = control::send_report(control, &report);
+    ExitCode::from(5)
+}

@@ -1,0 +1,276 @@
+//! Starts a command: what the parent prepares, and what the child does between fork and exec.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use box_wire::{ExecRequest, Refusal, RefusalCode, Stdin, User, WindowSize};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+
+use super::tree::Tree;
+use crate::setup::{self, Prepared};
+use crate::sys::{self, Block};
+
+/// Room in an output pipe. More room means fewer turns between writer and agent; the kernel may grant less.
+const PIPE_BYTES: usize = 256 << 10;
+
+/// Where programs are looked for when the environment names no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The agent's ends of a started command.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    /// The command, or the reaper above it where there is no cgroup.
+    pub(crate) pid: i32,
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stderr: Option<OwnedFd>,
+    /// The terminal instead of the three, when one was asked for.
+    pub(crate) terminal: Option<OwnedFd>,
+    /// Ends without a byte when the program was started; else says what went wrong.
+    pub(crate) verdict: OwnedFd,
+    /// Tells of the command's end where a reaper stands between.
+    pub(crate) status: Option<OwnedFd>,
+}
+
+/// The child's ends.
+struct ChildEnds {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    controlling: bool,
+    verdict: OwnedFd,
+    status: Option<OwnedFd>,
+}
+
+/// Everything the child needs, computed before the fork.
+struct Image {
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+    candidates: Vec<CString>,
+    cwd: String,
+    user: User,
+}
+
+/// Starts a command in its tree. Whether it could be executed is told later, by `verdict`.
+pub(crate) fn spawn(request: &ExecRequest, tree: &Tree, prepared: &Prepared) -> io::Result<Spawned> {
+    let image = Image::new(request, prepared.workload)?;
+    let (mut ours, theirs) = open_streams(request, matches!(tree, Tree::Ancestry))?;
+    let Some(pid) = sys::fork(tree.cgroup())? else {
+        drop(ours);
+        run_child(&image, theirs, &prepared.seccomp)
+    };
+    ours.pid = pid;
+    Ok(ours)
+}
+
+/// What the bytes of a verdict mean. An empty verdict means that the program was started.
+pub(crate) fn read_verdict(bytes: [u8; 8], request: &ExecRequest) -> Refusal {
+    let stage = i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let errno = Errno::from_raw_os_error(i32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]));
+    let program = request.program.argv().first().copied().unwrap_or_default().to_owned();
+    let (code, message) = match (stage, errno) {
+        (STAGE_WORKDIR, _) => {
+            (RefusalCode::BadWorkdir, format!("working directory {}: {}", request.cwd, describe(errno)))
+        }
+        (STAGE_EXEC, Errno::NOENT | Errno::NOTDIR) => {
+            (RefusalCode::NotFound, format!("{program}: not found in the box"))
+        }
+        (STAGE_EXEC, _) => (RefusalCode::NotExecutable, format!("{program}: {}", describe(errno))),
+        (STAGE_FORK, _) => (RefusalCode::OutOfProcesses, format!("no process could be started: {}", describe(errno))),
+        _ => (RefusalCode::Internal, format!("the command could not be confined: {}", describe(errno))),
+    };
+    Refusal { code, message }
+}
+
+const STAGE_STREAMS: i32 = 1;
+const STAGE_CONFINE: i32 = 2;
+const STAGE_WORKDIR: i32 = 3;
+const STAGE_EXEC: i32 = 4;
+const STAGE_FORK: i32 = 5;
+
+fn describe(errno: Errno) -> String {
+    io::Error::from(errno).to_string()
+}
+
+impl Image {
+    fn new(request: &ExecRequest, workload: User) -> io::Result<Self> {
+        let string = |text: &str| CString::new(text).map_err(io::Error::other);
+        let argv = request.program.argv();
+        let arguments = argv.iter().map(|argument| string(argument)).collect::<io::Result<Vec<_>>>()?;
+        let entry = |(name, value): &(String, String)| string(&format!("{name}={value}"));
+        let environment = request.env.iter().map(entry).collect::<io::Result<Vec<_>>>()?;
+        let program = argv.first().copied().unwrap_or_default();
+        let candidates = if program.contains('/') {
+            vec![string(program)?]
+        } else {
+            let named = request.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
+            let places = named.unwrap_or(DEFAULT_PATH).split(':').filter(|place| place.starts_with('/'));
+            places.map(|place| string(&format!("{place}/{program}"))).collect::<io::Result<Vec<_>>>()?
+        };
+        let (cwd, user) = (request.cwd.as_str().to_owned(), request.user.unwrap_or(workload));
+        Ok(Self { arguments, environment, candidates, cwd, user })
+    }
+}
+
+fn open_streams(request: &ExecRequest, with_status: bool) -> io::Result<(Spawned, ChildEnds)> {
+    let (verdict, verdict_in) = pipe()?;
+    let (status, status_in) =
+        if with_status { pipe().map(|(read, write)| (Some(read), Some(write)))? } else { (None, None) };
+    let mut ours = Spawned { pid: 0, stdin: None, stdout: None, stderr: None, terminal: None, verdict, status };
+    nonblocking(&ours.verdict)?;
+    if let Some(size) = request.terminal {
+        let (master, slave) = open_terminal(size)?;
+        nonblocking(&master)?;
+        ours.terminal = Some(master);
+        let (stdin, stdout) = (slave.try_clone()?, slave.try_clone()?);
+        let theirs =
+            ChildEnds { stdin, stdout, stderr: slave, controlling: true, verdict: verdict_in, status: status_in };
+        return Ok((ours, theirs));
+    }
+    let stdin = match request.stdin {
+        Stdin::Null => rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
+        Stdin::Stream => {
+            let (read, write) = pipe()?;
+            nonblocking(&write)?;
+            ours.stdin = Some(write);
+            read
+        }
+    };
+    let (stdout, stdout_in) = pipe()?;
+    let (stderr, stderr_in) = pipe()?;
+    nonblocking(&stdout)?;
+    nonblocking(&stderr)?;
+    let _ = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE_BYTES);
+    (ours.stdout, ours.stderr) = (Some(stdout), Some(stderr));
+    let theirs = ChildEnds {
+        stdin,
+        stdout: stdout_in,
+        stderr: stderr_in,
+        controlling: false,
+        verdict: verdict_in,
+        status: status_in,
+    };
+    Ok((ours, theirs))
+}
+
+fn open_terminal(size: WindowSize) -> io::Result<(OwnedFd, OwnedFd)> {
+    let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::unlockpt(&master)?;
+    set_window_size(&master, size)?;
+    let slave =
+        rustix::pty::ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    Ok((master, slave))
+}
+
+/// Tells the terminal, and through it the programs on it, how large it is.
+pub(crate) fn set_window_size(master: &OwnedFd, size: WindowSize) -> io::Result<()> {
+    let cells = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(rustix::termios::tcsetwinsize(master, cells)?)
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+fn nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(descriptor)?;
+    Ok(rustix::fs::fcntl_setfl(descriptor, flags | OFlags::NONBLOCK)?)
+}
+
+/// The child's whole life before the program takes over. Every failure is told and ends it.
+fn run_child(image: &Image, mut ends: ChildEnds, seccomp: &[Vec<u8>]) -> ! {
+    sys::reset_signals();
+    match ends.status.take() {
+        Some(status) => reap_above(image, ends, seccomp, &status),
+        None => start_program(image, &ends, seccomp),
+    }
+}
+
+/// Without a cgroup: stays above the command as the reaper of everything below, so that no descendant can leave the tree.
+fn reap_above(image: &Image, ends: ChildEnds, seccomp: &[Vec<u8>], status: &OwnedFd) -> ! {
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let command = match sys::fork(None) {
+        Ok(None) => start_program(image, &ends, seccomp),
+        Ok(Some(pid)) => pid,
+        Err(error) => fail(&ends.verdict, STAGE_FORK, Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+    };
+    drop(ends);
+    // This process is a copy of the agent that executes nothing, so close-on-exec does not help: a stream that stayed open
+    // here would never end for the host.
+    let Ok(status) = sys::close_all_but(status) else { sys::exit_now(126) };
+    loop {
+        match sys::reap(Block::Yes) {
+            Ok(Some(reaped)) if reaped.pid == command => {
+                let mut told = Vec::with_capacity(STATUS_BYTES);
+                told.extend_from_slice(&reaped.status.to_ne_bytes());
+                for number in [
+                    reaped.user_us,
+                    reaped.system_us,
+                    reaped.resident_bytes_max,
+                    reaped.read_bytes,
+                    reaped.written_bytes,
+                ] {
+                    told.extend_from_slice(&number.to_ne_bytes());
+                }
+                let _ = rustix::io::write(&status, &told);
+            }
+            Ok(_) => {}
+            Err(_) => sys::exit_now(0),
+        }
+    }
+}
+
+/// Bytes by which a reaper tells how its command ended.
+pub(crate) const STATUS_BYTES: usize = 4 + 5 * 8;
+
+fn start_program(image: &Image, ends: &ChildEnds, seccomp: &[Vec<u8>]) -> ! {
+    if let Err(error) = take_streams(ends) {
+        fail(&ends.verdict, STAGE_STREAMS, error);
+    }
+    if let Err(error) = setup::confine_workload(image.user, seccomp) {
+        fail(&ends.verdict, STAGE_CONFINE, error);
+    }
+    if let Err(error) = enter(&image.cwd) {
+        fail(&ends.verdict, STAGE_WORKDIR, error);
+    }
+    // As execvp does: a candidate that exists but cannot be executed is remembered, a missing one is not.
+    let mut verdict = Errno::NOENT;
+    for candidate in &image.candidates {
+        match sys::execve(candidate, &image.arguments, &image.environment) {
+            Errno::NOENT | Errno::NOTDIR => {}
+            error => verdict = error,
+        }
+    }
+    fail(&ends.verdict, STAGE_EXEC, verdict)
+}
+
+fn take_streams(ends: &ChildEnds) -> rustix::io::Result<()> {
+    rustix::process::setsid()?;
+    rustix::stdio::dup2_stdin(&ends.stdin)?;
+    rustix::stdio::dup2_stdout(&ends.stdout)?;
+    rustix::stdio::dup2_stderr(&ends.stderr)?;
+    if ends.controlling {
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+    }
+    Ok(())
+}
+
+/// Enters the working directory as the workload, through no magic link, so that a directory of the host cannot be meant.
+fn enter(cwd: &str) -> rustix::io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::openat2(CWD, cwd, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)?;
+    rustix::process::fchdir(directory)
+}
+
+fn fail(verdict: &OwnedFd, stage: i32, errno: Errno) -> ! {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&stage.to_ne_bytes());
+    bytes[4..].copy_from_slice(&errno.raw_os_error().to_ne_bytes());
+    let _ = rustix::io::write(verdict, &bytes);
+    sys::exit_now(127)
+}

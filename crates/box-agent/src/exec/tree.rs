@@ -1,0 +1,183 @@
+//! The process tree of one exec: how it is held together, killed as a whole, and asked what it consumed.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use box_wire::ExecId;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::setup::{MemoryTold, Tracker};
+use crate::sys;
+
+/// What one read of a kernel file can return.
+const FILE_BYTES_MAX: usize = 4096;
+
+/// How often descendants are looked for again when a tree without a cgroup is killed. A tree that forks faster than it dies
+/// is ended with its box by the host.
+const WALKS_MAX: u32 = 64;
+
+/// The process tree of one exec.
+#[derive(Debug)]
+pub(crate) enum Tree {
+    /// A cgroup of its own, below the box's.
+    Cgroup { name: String, directory: OwnedFd, oom_kills_before: u64 },
+    /// Everything below a reaper that was forked for it.
+    Ancestry,
+}
+
+impl Tree {
+    /// Makes the place where the processes of an exec will live.
+    pub(crate) fn prepare(tracker: &Tracker, id: &ExecId) -> io::Result<Self> {
+        let Tracker::Cgroup { directory: parent, memory } = tracker else { return Ok(Self::Ancestry) };
+        let name = id.as_str().to_owned();
+        rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(0o700))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(parent, &name, flags, Mode::empty())?;
+        let mut oom_kills_before = 0;
+        match memory {
+            // An exec dies as a whole when it runs out of memory: half a pipeline is worse than none.
+            MemoryTold::PerExec => {
+                let _ = write_at(&directory, "memory.oom.group", b"1");
+            }
+            MemoryTold::PerBox { oom_control, peak } => {
+                oom_kills_before = oom_kills(oom_control);
+                let _ = rustix::io::pwrite(peak, b"0", 0);
+            }
+            MemoryTold::Absent => {}
+        }
+        Ok(Self::Cgroup { name, directory, oom_kills_before })
+    }
+
+    /// The cgroup into which the exec's first process is forked.
+    pub(crate) fn cgroup(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Cgroup { directory, .. } => Some(directory.as_fd()),
+            Self::Ancestry => None,
+        }
+    }
+
+    /// Kills every process of the tree. `top` is the reaper where there is no cgroup.
+    pub(crate) fn kill(&self, top: i32) {
+        match self {
+            Self::Cgroup { directory, .. } => drop(write_at(directory, "cgroup.kill", b"1")),
+            Self::Ancestry => kill_descendants(top),
+        }
+    }
+
+    /// Whether no process of the tree is left.
+    pub(crate) fn is_gone(&self, top: i32) -> bool {
+        match self {
+            Self::Cgroup { directory, .. } => {
+                read_at(directory, "cgroup.events").is_ok_and(|text| value_of(&text, "populated") == Some(0))
+            }
+            Self::Ancestry => children_of(top).is_empty(),
+        }
+    }
+
+    /// Processor time in user mode and in the kernel, of every process that was ever in the tree.
+    pub(crate) fn cpu_us(&self) -> Option<(u64, u64)> {
+        let Self::Cgroup { directory, .. } = self else { return None };
+        let text = read_at(directory, "cpu.stat").ok()?;
+        Some((value_of(&text, "user_usec")?, value_of(&text, "system_usec")?))
+    }
+
+    /// Whether the kernel killed a process of it for memory, and the peak where that is known.
+    pub(crate) fn memory(&self, tracker: &Tracker) -> (bool, Option<u64>) {
+        let Self::Cgroup { directory, oom_kills_before, .. } = self else { return (false, None) };
+        let Tracker::Cgroup { memory, .. } = tracker else { return (false, None) };
+        match memory {
+            MemoryTold::PerExec => {
+                let events = read_at(directory, "memory.events").unwrap_or_default();
+                let peak = read_at(directory, "memory.peak").ok().and_then(|text| text.trim().parse().ok());
+                (value_of(&events, "oom_kill").is_some_and(|count| count > 0), peak)
+            }
+            MemoryTold::PerBox { oom_control, peak } => {
+                let peak = read_all(peak).ok().and_then(|text| text.trim().parse().ok());
+                (oom_kills(oom_control) > *oom_kills_before, peak)
+            }
+            MemoryTold::Absent => (false, None),
+        }
+    }
+
+    /// Removes the place. Fails while a process is left in it.
+    pub(crate) fn remove(&self, tracker: &Tracker) -> rustix::io::Result<()> {
+        match (self, tracker) {
+            (Self::Cgroup { name, .. }, Tracker::Cgroup { directory, .. }) => {
+                match rustix::fs::unlinkat(directory, name.as_str(), AtFlags::REMOVEDIR) {
+                    Err(Errno::NOENT) => Ok(()),
+                    removed => removed,
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Kills everything below `top`, again and again until nothing is left, because a tree can grow while it is cut.
+fn kill_descendants(top: i32) {
+    for _ in 0..WALKS_MAX {
+        let mut pending = children_of(top);
+        if pending.is_empty() {
+            return;
+        }
+        while let Some(pid) = pending.pop() {
+            pending.extend(children_of(pid));
+            // The number was just read from the list of a living parent; at worst it names another process of this box that
+            // took it since, and a box is one trust domain.
+            let _ = sys::signal_child(pid, libc::SIGKILL);
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The living children of a process.
+fn children_of(pid: i32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
+}
+
+/// The command below a reaper.
+pub(super) fn first_child(reaper: i32) -> Option<i32> {
+    children_of(reaper).first().copied()
+}
+
+fn oom_kills(control: &OwnedFd) -> u64 {
+    read_all(control).ok().and_then(|text| value_of(&text, "oom_kill")).unwrap_or(0)
+}
+
+/// The number behind `key` in a file of `key number` lines.
+fn value_of(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+    line.trim().parse().ok()
+}
+
+fn read_at(directory: &OwnedFd, name: &str) -> rustix::io::Result<String> {
+    let file = rustix::fs::openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    read_all(&file)
+}
+
+fn read_all(file: &OwnedFd) -> rustix::io::Result<String> {
+    let mut buffer = vec![0; FILE_BYTES_MAX];
+    let count = rustix::io::pread(file, &mut buffer, 0)?;
+    buffer.truncate(count);
+    Ok(String::from_utf8_lossy(&buffer).into_owned())
+}
+
+fn write_at(directory: &OwnedFd, name: &str, value: &[u8]) -> rustix::io::Result<()> {
+    let file = rustix::fs::openat(directory, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(file, value).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_by_whole_key() {
+        let text = "oom 3\noom_kill 2\npopulated 0\n";
+        assert_eq!(value_of(text, "oom_kill"), Some(2));
+        assert_eq!(value_of(text, "oom"), Some(3));
+        assert_eq!(value_of(text, "pop"), None);
+    }
+}

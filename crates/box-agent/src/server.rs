@@ -1,0 +1,296 @@
+//! The loop of the agent: new streams, running commands, dead children, and the word that ends the box.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use box_wire::plan::Lifeline;
+use box_wire::{Event, Kind, Refusal, RefusalCode, Request, frame, limits};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use crate::exec::{Exec, Inbox, Next, Tree};
+use crate::outbox::Outbox;
+use crate::setup::Prepared;
+use crate::sys::{self, Block, Reaped};
+
+/// Streams that may be open at once, running execs included. More than that wait in the listener's queue.
+const STREAMS_MAX: usize = limits::EXECS_PER_BOX_MAX + 64;
+
+/// One dialled stream.
+#[derive(Debug)]
+enum Stream {
+    /// Has not said yet what it wants.
+    Asking { stream: OwnedFd, inbox: Inbox },
+    /// Runs a command.
+    Running(Box<Exec>),
+    /// Is told its last words.
+    Parting { stream: OwnedFd, outbox: Outbox },
+}
+
+struct Server {
+    prepared: Prepared,
+    signals: OwnedFd,
+    /// Held while its other end means life.
+    control: Option<OwnedFd>,
+    streams: Vec<Stream>,
+    /// Trees of execs that are over but left processes behind.
+    lingering: Vec<Tree>,
+    ended: bool,
+}
+
+/// Serves until the host ends the box.
+pub(crate) fn serve(prepared: Prepared, control: OwnedFd) -> ExitCode {
+    let Ok(signals) = sys::signal_descriptor(&[libc::SIGCHLD, libc::SIGTERM]) else { return ExitCode::from(6) };
+    let control = (prepared.lifeline == Lifeline::Maker).then_some(control);
+    let (streams, lingering) = (Vec::new(), Vec::new());
+    let mut server = Server { prepared, signals, control, streams, lingering, ended: false };
+    while !server.ended {
+        if server.turn().is_err() {
+            return ExitCode::from(7);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+impl Server {
+    /// Waits for something to happen and deals with it.
+    fn turn(&mut self) -> io::Result<()> {
+        let ready = self.wait()?;
+        if ready.control {
+            // The maker is gone; so is the reason for this box.
+            self.ended = true;
+            return Ok(());
+        }
+        if ready.signals {
+            self.take_signals();
+        }
+        if ready.listener {
+            self.accept();
+        }
+        self.look_at(&ready.streams);
+        Ok(())
+    }
+
+    fn wait(&self) -> io::Result<Ready> {
+        let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(3 + 4 * self.streams.len());
+        polled.push(PollFd::new(&self.signals, PollFlags::IN));
+        let room = if self.streams.len() < STREAMS_MAX { PollFlags::IN } else { PollFlags::empty() };
+        polled.push(PollFd::new(&self.prepared.listener, room));
+        if let Some(control) = &self.control {
+            polled.push(PollFd::new(control, PollFlags::IN));
+        }
+        let mut owners = Vec::with_capacity(polled.capacity());
+        let first = polled.len();
+        for (index, stream) in self.streams.iter().enumerate() {
+            stream.interests(&mut |descriptor, events| {
+                polled.push(PollFd::from_borrowed_fd(descriptor, events));
+                owners.push(index);
+            });
+        }
+        let timeout = self.time_to_wait();
+        match rustix::event::poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let now = Instant::now();
+        let due = |stream: &Stream| stream.wake_at().is_some_and(|at| at <= now);
+        let mut streams: Vec<bool> = self.streams.iter().map(due).collect();
+        for (owner, descriptor) in owners.into_iter().zip(&polled[first..]) {
+            streams[owner] |= !descriptor.revents().is_empty();
+        }
+        Ok(Ready {
+            signals: !polled[0].revents().is_empty(),
+            listener: !polled[1].revents().is_empty(),
+            control: self.control.is_some() && !polled[2].revents().is_empty(),
+            streams,
+        })
+    }
+
+    fn time_to_wait(&self) -> Option<Timespec> {
+        let next = self.streams.iter().filter_map(Stream::wake_at).min()?;
+        let wait = next.saturating_duration_since(Instant::now()).max(Duration::from_micros(100));
+        Timespec::try_from(wait).ok()
+    }
+
+    fn take_signals(&mut self) {
+        while let Some((signal, sender)) = sys::read_signal(&self.signals) {
+            // Only a sender from outside of the box has no number in here.
+            if signal == libc::SIGTERM && sender == 0 {
+                self.ended = true;
+            }
+        }
+        while let Ok(Some(reaped)) = sys::reap(Block::No) {
+            self.on_reaped(reaped);
+        }
+    }
+
+    fn on_reaped(&mut self, reaped: Reaped) {
+        for stream in &mut self.streams {
+            if let Stream::Running(exec) = stream
+                && exec.pid() == reaped.pid
+            {
+                exec.on_reaped(reaped);
+                return;
+            }
+        }
+        // An orphan. It may have been the last of a tree.
+        let tracker = &self.prepared.tracking;
+        self.lingering.retain(|tree| tree.remove(tracker).is_err());
+    }
+
+    fn accept(&mut self) {
+        while self.streams.len() < STREAMS_MAX {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&self.prepared.listener, flags) {
+                Ok(stream) => self.streams.push(Stream::Asking { stream, inbox: Inbox::default() }),
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Lets every stream do what it can: those with news, and those whose command was just reaped.
+    fn look_at(&mut self, ready: &[bool]) {
+        let streams = std::mem::take(&mut self.streams);
+        let mut kept = Vec::with_capacity(streams.len());
+        for (index, stream) in streams.into_iter().enumerate() {
+            let has_news = ready.get(index).copied().unwrap_or(true);
+            kept.push(if has_news || stream.is_ending() { Slot::Look(stream) } else { Slot::Keep(stream) });
+        }
+        // Requests may name other execs, so those that only wait are put back first.
+        let mut look = Vec::new();
+        for slot in kept {
+            match slot {
+                Slot::Keep(stream) => self.streams.push(stream),
+                Slot::Look(stream) => look.push(stream),
+            }
+        }
+        look.sort_by_key(|stream| matches!(stream, Stream::Asking { .. }));
+        for stream in look {
+            if let Some(stream) = self.advance(stream) {
+                self.streams.push(stream);
+            }
+        }
+    }
+
+    fn advance(&mut self, stream: Stream) -> Option<Stream> {
+        match stream {
+            Stream::Asking { stream, mut inbox } => {
+                inbox.fill(&stream).ok()?;
+                match inbox.next() {
+                    Ok(None) => Some(Stream::Asking { stream, inbox }),
+                    Ok(Some((Kind::Request, payload))) => match frame::decode(Kind::Request, &payload) {
+                        Ok(request) => self.answer(request, stream, inbox),
+                        Err(error) => part(stream, &refused(RefusalCode::BadRequest, error.to_string())),
+                    },
+                    Ok(Some(_)) | Err(_) => None,
+                }
+            }
+            Stream::Running(exec) => match exec.advance(&self.prepared.tracking) {
+                Next::Running(exec) => Some(Stream::Running(exec)),
+                Next::Over { stream, outbox, tree } => {
+                    let parting = self.advance(Stream::Parting { stream, outbox });
+                    if tree.remove(&self.prepared.tracking).is_err() {
+                        self.lingering.push(tree);
+                    }
+                    parting
+                }
+            },
+            Stream::Parting { stream, mut outbox } => {
+                outbox.flush(&stream, |_| None).ok()?;
+                (!outbox.is_empty()).then_some(Stream::Parting { stream, outbox })
+            }
+        }
+    }
+
+    fn answer(&mut self, request: Request, stream: OwnedFd, inbox: Inbox) -> Option<Stream> {
+        let event = match request {
+            Request::Ping => Event::Done,
+            Request::Exec(request) => {
+                let running = self.execs().count();
+                if self.execs().any(|exec| exec.id() == request.id.as_str()) {
+                    refused(RefusalCode::BadExecId, format!("an exec {} is running", request.id))
+                } else if running >= limits::EXECS_PER_BOX_MAX {
+                    refused(RefusalCode::OutOfProcesses, format!("{running} execs are running, the most a box takes"))
+                } else {
+                    return match Exec::start(request, stream, inbox, &self.prepared) {
+                        Ok(exec) => Some(Stream::Running(Box::new(exec))),
+                        Err((stream, refusal)) => part(stream, &Event::Refused(refusal)),
+                    };
+                }
+            }
+            Request::Signal { exec: id, signal } => match self.execs().find(|exec| exec.id() == id.as_str()) {
+                None => refused(RefusalCode::BadExecId, format!("no exec {id} is running")),
+                Some(exec) => match exec.signal(signal) {
+                    Ok(()) => Event::Done,
+                    Err(error) => refused(RefusalCode::BadRequest, format!("signal {signal}: {error}")),
+                },
+            },
+            Request::Kill { exec: id } => match self.execs().find(|exec| exec.id() == id.as_str()) {
+                None => refused(RefusalCode::BadExecId, format!("no exec {id} is running")),
+                Some(exec) => {
+                    exec.kill(false);
+                    Event::Done
+                }
+            },
+        };
+        part(stream, &event)
+    }
+
+    fn execs(&mut self) -> impl Iterator<Item = &mut Box<Exec>> {
+        self.streams.iter_mut().filter_map(|stream| match stream {
+            Stream::Running(exec) => Some(exec),
+            _ => None,
+        })
+    }
+}
+
+/// What a turn found to do.
+struct Ready {
+    signals: bool,
+    listener: bool,
+    control: bool,
+    streams: Vec<bool>,
+}
+
+enum Slot {
+    Look(Stream),
+    Keep(Stream),
+}
+
+impl Stream {
+    fn interests<'a>(&'a self, add: &mut impl FnMut(BorrowedFd<'a>, PollFlags)) {
+        match self {
+            Self::Asking { stream, .. } => add(stream.as_fd(), PollFlags::IN),
+            Self::Running(exec) => exec.interests(add),
+            Self::Parting { stream, .. } => add(stream.as_fd(), PollFlags::OUT),
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        match self {
+            Self::Running(exec) => exec.wake_at(),
+            _ => None,
+        }
+    }
+
+    /// Whether there is something to do that no descriptor tells of.
+    fn is_ending(&self) -> bool {
+        matches!(self, Self::Running(exec) if exec.has_ended())
+    }
+}
+
+/// Sends last words on a stream that nothing was sent on before; it is then closed by being dropped.
+fn part(stream: OwnedFd, event: &Event) -> Option<Stream> {
+    let mut outbox = Outbox::default();
+    outbox.push(event);
+    outbox.flush(&stream, |_| None).ok()?;
+    (!outbox.is_empty()).then_some(Stream::Parting { stream, outbox })
+}
+
+fn refused(code: RefusalCode, message: String) -> Event {
+    Event::Refused(Refusal { code, message })
+}

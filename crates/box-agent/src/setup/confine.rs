@@ -1,0 +1,116 @@
+//! Takes rights away: for good from the agent, and completely from everything that it starts.
+
+use box_wire::{Plan, User};
+use landlock::{
+    ABI, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    Scope,
+};
+use rustix::io::{Errno, Result};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
+
+use super::{Failure, Prepared, Step, Tracker};
+use crate::sys::{self, Block};
+
+/// What the agent keeps: to start commands as the workload, and to end them.
+const AGENT_CAPABILITIES: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
+
+/// No set, no root magic, no way back: capabilities follow only explicit words, and uid 0 means nothing.
+const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
+    .union(CapabilitiesSecureBits::NO_ROOT_LOCKED)
+    .union(CapabilitiesSecureBits::NO_SETUID_FIXUP)
+    .union(CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED)
+    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
+    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
+
+/// Takes from the agent everything that it needs only during set-up. Whatever it starts inherits the loss.
+pub(super) fn confine_agent(plan: &Plan, tracker: &Tracker) -> std::result::Result<(), Failure> {
+    // Where only one id is mapped, the kernel does not let anybody change the groups: there are none to drop.
+    match rustix::thread::set_thread_groups(&[]) {
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(error) => return Err(Failure::new("groups", error)),
+    }
+    rustix::thread::clear_ambient_capability_set().step("ambient")?;
+    rustix::thread::set_capabilities_secure_bits(SECURE_BITS).step("secure_bits")?;
+    sys::drop_bounding_set();
+    rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
+    restrict_writes(plan, tracker).step("landlock")?;
+    become_user(plan.agent).step("agent_user")?;
+    set_capabilities(AGENT_CAPABILITIES).step("agent_capabilities")?;
+    // Changing the user id made the process visible again.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("hide")
+}
+
+/// The second lock behind the mounts: writing only where the plan says, signals and abstract sockets only inside the box.
+///
+/// Applied to the agent before its first child, so that all commands share one domain and can signal each other. Kernels
+/// without Landlock, or with an older one, hold less; the host reports which.
+fn restrict_writes(plan: &Plan, tracker: &Tracker) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    if sys::landlock_abi() == 0 {
+        return Ok(());
+    }
+    let writes: BitFlags<AccessFs> = AccessFs::from_write(ABI::V5);
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(writes)?
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+        .create()?;
+    for path in &plan.landlock_writable {
+        ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new(path.as_str())?, writes))?;
+    }
+    if let Tracker::Cgroup { directory, .. } = tracker {
+        // The agent makes one directory for each exec there. Nobody else in the box has a way to name it.
+        ruleset = ruleset.add_rule(PathBeneath::new(directory, writes))?;
+    }
+    ruleset.restrict_self()?;
+    Ok(())
+}
+
+/// Turns a forked child into the workload: user, capabilities, filter. Nothing that follows can undo it.
+pub(crate) fn confine_workload(user: User, seccomp: &[Vec<u8>]) -> Result<()> {
+    become_user(user)?;
+    set_capabilities(CapabilitySet::empty())?;
+    for program in seccomp {
+        sys::install_filter(program).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    }
+    verify_confinement()
+}
+
+/// Checks from inside, just before a command starts, that it has nothing left.
+fn verify_confinement() -> Result<()> {
+    let sets = rustix::thread::capabilities(None)?;
+    let none = CapabilitySet::empty();
+    let confined = sets.effective == none
+        && sets.permitted == none
+        && sets.inheritable == none
+        && rustix::thread::no_new_privs()?
+        && rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS);
+    if confined { Ok(()) } else { Err(Errno::NOTRECOVERABLE) }
+}
+
+/// Sends a child down the path of every command and asks it what it still has.
+pub(super) fn probe(prepared: &Prepared) -> std::result::Result<bool, Failure> {
+    let Some(child) = sys::fork(None).step("probe")? else {
+        let confined = confine_workload(prepared.workload, &prepared.seccomp).is_ok();
+        sys::exit_now(i32::from(!confined));
+    };
+    loop {
+        match sys::reap(Block::Yes).step("probe")? {
+            Some(reaped) if reaped.pid == child && reaped.status == 0 => return Ok(true),
+            Some(reaped) if reaped.pid == child => {
+                return Err(Failure::new("probe", "a command would not have been confined"));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn become_user(user: User) -> Result<()> {
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)
+}
+
+fn set_capabilities(keep: CapabilitySet) -> Result<()> {
+    let sets = CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets)
+}

@@ -1,0 +1,161 @@
+//! Turns fresh namespaces into a box, in an order that never changes. The first failure ends everything.
+
+mod confine;
+mod mounts;
+mod root;
+
+use std::fmt::Display;
+use std::os::fd::OwnedFd;
+
+use box_wire::message::Verified;
+use box_wire::plan::{Lifeline, MemoryFiles, Tracking};
+use box_wire::{Plan, User};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::{Gid, Uid};
+
+use crate::sys;
+
+pub(crate) use confine::confine_workload;
+
+/// Which step failed and how.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) step: String,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(step: impl Into<String>, error: impl Display) -> Self {
+        Self { step: step.into(), message: error.to_string() }
+    }
+}
+
+/// Turns an error into the failure of a named step.
+pub(crate) trait Step<T> {
+    fn step(self, name: &str) -> Result<T, Failure>;
+}
+
+impl<T, E: Display> Step<T> for Result<T, E> {
+    fn step(self, name: &str) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(name, error))
+    }
+}
+
+/// A finished box, ready to serve.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) listener: OwnedFd,
+    pub(crate) workload: User,
+    pub(crate) seccomp: Vec<Vec<u8>>,
+    pub(crate) tracking: Tracker,
+    pub(crate) lifeline: Lifeline,
+    pub(crate) verified: Verified,
+}
+
+/// How process trees are found again, with the descriptors in hand.
+#[derive(Debug)]
+pub(crate) enum Tracker {
+    Cgroup { directory: OwnedFd, memory: MemoryTold },
+    Ancestry,
+}
+
+/// Where out-of-memory kills and peaks are read.
+#[derive(Debug)]
+pub(crate) enum MemoryTold {
+    PerExec,
+    PerBox { oom_control: OwnedFd, peak: OwnedFd },
+    Absent,
+}
+
+/// Descriptors that came with the plan, each taken at most once.
+struct Descriptors(Vec<Option<OwnedFd>>);
+
+impl Descriptors {
+    fn take(&mut self, index: u32) -> Result<OwnedFd, Failure> {
+        let slot = usize::try_from(index).ok().and_then(|index| self.0.get_mut(index));
+        slot.and_then(Option::take).ok_or_else(|| Failure::new("descriptors", format!("no descriptor {index}")))
+    }
+}
+
+/// Applies the plan. What it returns holds no capability that it does not need.
+pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, Failure> {
+    let mut descriptors = Descriptors(descriptors.into_iter().map(Some).collect());
+    let listener = descriptors.take(plan.listener)?;
+    let tracking = take_tracker(&plan.tracking, &mut descriptors)?;
+    become_root().step("identity")?;
+    rustix::process::setsid().step("session")?;
+    // Not at clone time: the namespace's root is the cgroup in which one is when it is made, and the host moves us first.
+    sys::unshare_cgroup().step("cgroup_namespace")?;
+    let read_only_mounts = root::build(&plan, &mut descriptors)?;
+    rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
+    sys::loopback_up().step("loopback")?;
+    set_limits(&plan).step("rlimits")?;
+    confine::confine_agent(&plan, &tracking)?;
+    let mut prepared = Prepared {
+        listener,
+        workload: plan.workload,
+        seccomp: plan.seccomp,
+        tracking,
+        lifeline: plan.lifeline,
+        verified: Verified::default(),
+    };
+    prepared.verified = Verified {
+        landlock_abi: sys::landlock_abi(),
+        workload_confined: confine::probe(&prepared)?,
+        read_only_mounts,
+        agent_uid_apart: plan.agent.uid != plan.workload.uid,
+    };
+    Ok(prepared)
+}
+
+fn take_tracker(tracking: &Tracking, descriptors: &mut Descriptors) -> Result<Tracker, Failure> {
+    Ok(match tracking {
+        Tracking::Ancestry => Tracker::Ancestry,
+        Tracking::Cgroup { directory, memory } => Tracker::Cgroup {
+            directory: descriptors.take(*directory)?,
+            memory: match memory {
+                MemoryFiles::PerExec => MemoryTold::PerExec,
+                MemoryFiles::Absent => MemoryTold::Absent,
+                MemoryFiles::PerBox { oom_control, peak } => {
+                    MemoryTold::PerBox { oom_control: descriptors.take(*oom_control)?, peak: descriptors.take(*peak)? }
+                }
+            },
+        },
+    })
+}
+
+/// Becomes root of the user namespace, so that what is made belongs to somebody inside.
+fn become_root() -> rustix::io::Result<()> {
+    let (user, group) = (Uid::from_raw(0), Gid::from_raw(0));
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    rustix::thread::set_thread_res_uid(user, user, user)?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    Ok(())
+}
+
+fn set_limits(plan: &Plan) -> rustix::io::Result<()> {
+    for &(number, soft, hard) in &plan.rlimits {
+        let Some(resource) = resource(number) else { continue };
+        // Nobody may raise a hard limit here; a limit that is already tighter stays.
+        let current = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+        let maximum = Some(hard.min(current));
+        rustix::process::setrlimit(resource, Rlimit { current: Some(soft.min(current)), maximum })?;
+    }
+    Ok(())
+}
+
+fn resource(number: u32) -> Option<Resource> {
+    Some(match number {
+        libc::RLIMIT_CORE => Resource::Core,
+        libc::RLIMIT_NOFILE => Resource::Nofile,
+        libc::RLIMIT_NPROC => Resource::Nproc,
+        libc::RLIMIT_MEMLOCK => Resource::Memlock,
+        libc::RLIMIT_SIGPENDING => Resource::Sigpending,
+        libc::RLIMIT_MSGQUEUE => Resource::Msgqueue,
+        libc::RLIMIT_NICE => Resource::Nice,
+        libc::RLIMIT_RTPRIO => Resource::Rtprio,
+        libc::RLIMIT_RTTIME => Resource::Rttime,
+        libc::RLIMIT_STACK => Resource::Stack,
+        _ => return None,
+    })
+}

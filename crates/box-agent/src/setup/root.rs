@@ -1,0 +1,299 @@
+//! Builds the new root and moves into it.
+
+use std::os::fd::OwnedFd;
+
+use box_wire::plan::{Access, Root, Step as PlanStep, Storage};
+use box_wire::{GuestPath, Plan, User};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::{Errno, Result};
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+
+use super::{Descriptors, Failure, Step, mounts};
+
+/// Where the storage is mounted while the root is built. It exists on every Linux, and everything below it that is needed has
+/// been gathered before.
+const STAGE: &str = "/dev";
+
+/// The parts of a root under construction.
+struct Site {
+    /// The file system that holds everything the box owns, as a mount at [`STAGE`].
+    storage: OwnedFd,
+    /// The new root, as a mount inside the stage.
+    root: OwnedFd,
+    /// Trees of the host, taken as they are used.
+    trees: Vec<Option<OwnedFd>>,
+    /// Counts directories of the storage that back overlays and writable places.
+    places: u32,
+    /// Places that must be found read-only at the end.
+    read_only: Vec<GuestPath>,
+    /// Who commands run as.
+    workload: User,
+}
+
+/// Builds the root, pivots into it and detaches the host. Answers how many mounts were found read-only, as planned.
+pub(super) fn build(plan: &Plan, descriptors: &mut Descriptors) -> std::result::Result<u32, Failure> {
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("private")?;
+    let mut trees = Vec::with_capacity(plan.trees.len());
+    for tree in &plan.trees {
+        let gathered = mounts::gather(tree, |index| descriptors.take(index).ok());
+        trees.push(Some(gathered.step(&format!("tree {tree:?}"))?));
+    }
+    let storage = match plan.storage {
+        Storage::Tmpfs { bytes_max, inodes_max } => mounts::tmpfs(bytes_max, inodes_max, 0o755).step("storage")?,
+        Storage::Mount(index) => descriptors.take(index)?,
+    };
+    let mut site = Site::open(plan, storage, trees).step("root")?;
+    for step in &plan.steps {
+        site.apply(step).step(&describe(step))?;
+    }
+    if plan.root_read_only {
+        site.seal(&GuestPath::root()).step("root_read_only")?;
+    }
+    site.move_in().step("pivot")?;
+    site.count_read_only().step("verify_mounts")
+}
+
+impl Site {
+    fn open(plan: &Plan, storage: OwnedFd, mut trees: Vec<Option<OwnedFd>>) -> Result<Self> {
+        mounts::restrict(&storage, Access::ReadWrite)?;
+        mounts::attach(&storage, open_path(STAGE)?)?;
+        for name in ["root", "places", "empty"] {
+            match rustix::fs::mkdirat(&storage, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut places = 0;
+        let root = match plan.root {
+            Root::Empty => mounts::clone_at(&storage, "root")?,
+            Root::Overlay(tree) => {
+                let lower = take_tree(&mut trees, tree)?;
+                overlay(&storage, lower, &mut places)?
+            }
+        };
+        mounts::restrict(&root, Access::ReadWrite)?;
+        mounts::attach(&root, mounts::open_target(&storage, "root")?)?;
+        Ok(Self { storage, root, trees, places, read_only: Vec::new(), workload: plan.workload })
+    }
+
+    fn apply(&mut self, step: &PlanStep) -> Result<()> {
+        match step {
+            PlanStep::Directory { path, mode, owner } => mounts::make_directory(&self.root, path, *mode, *owner),
+            PlanStep::Symlink { path, target } => self.symlink(path, target),
+            PlanStep::File { path, mode, contents } => self.file(path, *mode, contents),
+            PlanStep::Attach { tree, path, access } => {
+                let mount = take_tree(&mut self.trees, *tree)?;
+                self.mount(&mount, path, *access)
+            }
+            PlanStep::Overlay { tree, path } => {
+                let lower = take_tree(&mut self.trees, *tree)?;
+                let mount = overlay(&self.storage, lower, &mut self.places)?;
+                self.mount(&mount, path, Access::ReadWrite)
+            }
+            PlanStep::Writable { path, mode, owner } => self.writable(path, *mode, *owner),
+            PlanStep::Tmpfs { path, bytes_max, inodes_max, mode, access } => {
+                let mount = mounts::tmpfs(*bytes_max, *inodes_max, *mode)?;
+                self.mount(&mount, path, *access)
+            }
+            PlanStep::Proc { path } => {
+                let mount = mounts::pseudo("proc", &[])?;
+                self.mount(&mount, path, Access::ReadWrite)
+            }
+            PlanStep::Devpts { path } => {
+                let owner = self.workload;
+                let options = [
+                    ("mode", "620".to_owned()),
+                    ("ptmxmode", "666".to_owned()),
+                    ("uid", owner.uid.to_string()),
+                    ("gid", owner.gid.to_string()),
+                ];
+                let mount = mounts::pseudo("devpts", &options)?;
+                self.mount(&mount, path, Access::Device)
+            }
+            PlanStep::Mqueue { path } => {
+                let mount = mounts::pseudo("mqueue", &[])?;
+                self.mount(&mount, path, Access::ReadWrite)
+            }
+            PlanStep::Mask { path } => if_there(self.mask(path)),
+            PlanStep::ReadOnly { path } => if_there(self.cover_read_only(path)),
+            PlanStep::Seal { path } => self.seal(path),
+            PlanStep::Sysctl { name, value } => {
+                // Best effort: not every kernel has every name, and the filter denies what these would.
+                let _ = self.sysctl(name, value);
+                Ok(())
+            }
+        }
+    }
+
+    fn mount(&mut self, mount: &OwnedFd, path: &GuestPath, access: Access) -> Result<()> {
+        let place = mounts::make_place(&self.root, path, mount)?;
+        mounts::restrict(mount, access)?;
+        mounts::attach(mount, place)?;
+        if access == Access::ReadOnly {
+            self.read_only.push(path.clone());
+        }
+        Ok(())
+    }
+
+    fn symlink(&self, path: &GuestPath, target: &str) -> Result<()> {
+        let (parent, name) = self.parent_of(path)?;
+        match rustix::fs::symlinkat(target, &parent, &name) {
+            Err(Errno::EXIST) => Ok(()),
+            made => made,
+        }
+    }
+
+    fn file(&self, path: &GuestPath, mode: u32, contents: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent_of(path)?;
+        // An image's own file or link of this name gives way: what the plan says is what is there.
+        match rustix::fs::unlinkat(&parent, &name, rustix::fs::AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(mode))?;
+        let mut rest = contents;
+        while !rest.is_empty() {
+            let count = rustix::io::write(&file, rest)?;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    fn parent_of(&self, path: &GuestPath) -> Result<(OwnedFd, String)> {
+        let parent = path.parent();
+        mounts::make_directory(&self.root, &parent, 0o755, User::ROOT)?;
+        let name = path.relative().rsplit('/').next().unwrap_or_default().to_owned();
+        Ok((mounts::open_target(&self.root, parent.relative())?, name))
+    }
+
+    /// Mounts a directory of the storage over a place of the root.
+    fn writable(&mut self, path: &GuestPath, mode: u32, owner: User) -> Result<()> {
+        let name = place_name(&mut self.places);
+        match rustix::fs::mkdirat(&self.storage, &name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => mounts::set_owner_and_mode(mounts::open_target(&self.storage, &name)?, mode, owner)?,
+            // A kept disk has it already, with what the box made of it.
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        let mount = mounts::clone_at(&self.storage, &name)?;
+        self.mount(&mount, path, Access::ReadWrite)
+    }
+
+    fn mask(&mut self, path: &GuestPath) -> Result<()> {
+        let place = mounts::open_target(&self.root, path.relative())?;
+        if mounts::is_directory(&place)? {
+            let empty = mounts::clone_at(&self.storage, "empty")?;
+            mounts::restrict(&empty, Access::ReadOnly)?;
+            mounts::attach(empty, place)?;
+            self.read_only.push(path.clone());
+            return Ok(());
+        }
+        let null = mounts::clone_at(&self.root, "dev/null")?;
+        mounts::attach(null, place)
+    }
+
+    /// Lays a read-only copy of a place over the place.
+    fn cover_read_only(&mut self, path: &GuestPath) -> Result<()> {
+        let place = mounts::open_target(&self.root, path.relative())?;
+        let copy = mounts::clone_at(&self.root, path.relative())?;
+        mounts::restrict(&copy, Access::ReadOnly)?;
+        mounts::attach(copy, place)?;
+        self.read_only.push(path.clone());
+        Ok(())
+    }
+
+    /// Makes an existing mount read-only, and only that one.
+    fn seal(&mut self, path: &GuestPath) -> Result<()> {
+        let place = mounts::open_target(&self.root, path.relative())?;
+        mounts::seal(&place)?;
+        self.read_only.push(path.clone());
+        Ok(())
+    }
+
+    fn sysctl(&self, name: &str, value: &str) -> Result<()> {
+        let place = mounts::open_target(&self.root, &format!("proc/sys/{name}"))?;
+        drop(place);
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.root, format!("proc/sys/{name}"), flags, Mode::empty())?;
+        rustix::io::write(file, value.as_bytes()).map(drop)
+    }
+
+    /// Makes the new root the root and lets go of the host's.
+    fn move_in(&mut self) -> Result<()> {
+        rustix::process::fchdir(&self.root)?;
+        rustix::process::pivot_root(".", ".")?;
+        // The old root now lies over the new one; taking it off takes the stage and everything of the host with it.
+        rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+        rustix::process::chdir("/")
+    }
+
+    fn count_read_only(&self) -> Result<u32> {
+        let mut count = 0;
+        for path in &self.read_only {
+            let place = mounts::open_target(&self.root, path.relative())?;
+            if !mounts::is_read_only(place)? {
+                return Err(Errno::ROFS);
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// An overlay over `lower` whose changes go to directories of the storage.
+fn overlay(storage: &OwnedFd, lower: OwnedFd, places: &mut u32) -> Result<OwnedFd> {
+    let base = place_name(places);
+    for part in ["", "/lower", "/upper", "/work"] {
+        match rustix::fs::mkdirat(storage, format!("{base}{part}"), Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    mounts::restrict(&lower, Access::ReadOnly)?;
+    mounts::attach(lower, mounts::open_target(storage, &format!("{base}/lower"))?)?;
+    let path = |part: &str| format!("{STAGE}/{base}/{part}");
+    mounts::overlay(&path("lower"), &path("upper"), &path("work"))
+}
+
+fn place_name(places: &mut u32) -> String {
+    *places += 1;
+    format!("places/{places}")
+}
+
+fn take_tree(trees: &mut [Option<OwnedFd>], index: u32) -> Result<OwnedFd> {
+    let slot = usize::try_from(index).ok().and_then(|index| trees.get_mut(index));
+    slot.and_then(Option::take).ok_or(Errno::BADF)
+}
+
+fn open_path(path: &str) -> Result<OwnedFd> {
+    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn if_there(done: Result<()>) -> Result<()> {
+    match done {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+        other => other,
+    }
+}
+
+/// A short name of a step for the report.
+fn describe(step: &PlanStep) -> String {
+    let (verb, path) = match step {
+        PlanStep::Directory { path, .. } => ("directory", path.as_str()),
+        PlanStep::Symlink { path, .. } => ("symlink", path.as_str()),
+        PlanStep::File { path, .. } => ("file", path.as_str()),
+        PlanStep::Attach { path, .. } => ("mount", path.as_str()),
+        PlanStep::Overlay { path, .. } => ("overlay", path.as_str()),
+        PlanStep::Writable { path, .. } => ("writable", path.as_str()),
+        PlanStep::Tmpfs { path, .. } => ("tmpfs", path.as_str()),
+        PlanStep::Proc { path } => ("proc", path.as_str()),
+        PlanStep::Devpts { path } => ("devpts", path.as_str()),
+        PlanStep::Mqueue { path } => ("mqueue", path.as_str()),
+        PlanStep::Mask { path } => ("mask", path.as_str()),
+        PlanStep::ReadOnly { path } => ("read_only", path.as_str()),
+        PlanStep::Seal { path } => ("seal", path.as_str()),
+        PlanStep::Sysctl { name, .. } => ("sysctl", name.as_str()),
+    };
+    format!("{verb} {path}")
+}

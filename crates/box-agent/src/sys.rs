@@ -1,0 +1,263 @@
+//! The system calls that no safe wrapper offers. The only `unsafe` code of the agent.
+#![expect(unsafe_code, reason = "raw system calls; everything else of the agent is safe code on top")]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+/// What a reaped child left behind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reaped {
+    pub(crate) pid: i32,
+    pub(crate) status: i32,
+    pub(crate) user_us: u64,
+    pub(crate) system_us: u64,
+    pub(crate) resident_bytes_max: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+}
+
+/// `CLONE_INTO_CGROUP`: the C library's constant does not fit its own type yet.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Takes ownership of a descriptor that this process was started with.
+pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD only asks whether the number is an open descriptor.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open, and nothing else in this process knows of it: it is taken once, first thing in main.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Makes this cgroup the root of a new cgroup namespace.
+pub(crate) fn unshare_cgroup() -> io::Result<()> {
+    // SAFETY: the call takes a plain number; a cgroup namespace changes nothing that memory safety rests on.
+    if unsafe { libc::unshare(libc::CLONE_NEWCGROUP) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets attributes of the mount behind a descriptor, and of all below it.
+pub(crate) fn mount_restrict(mount: impl AsFd, set: u64) -> io::Result<()> {
+    mount_setattr(mount, set, libc::AT_RECURSIVE)
+}
+
+/// Makes the mount behind a descriptor read-only, and only that one.
+pub(crate) fn mount_seal(mount: impl AsFd) -> io::Result<()> {
+    mount_setattr(mount, libc::MOUNT_ATTR_RDONLY, 0)
+}
+
+fn mount_setattr(mount: impl AsFd, set: u64, flags: i32) -> io::Result<()> {
+    let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: the path is a NUL-terminated literal, the attributes outlive the call and their true size is passed.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | flags,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Forks, into a cgroup if one is given. `None` in the child.
+///
+/// The agent has a single thread, so the child may do everything a process may.
+pub(crate) fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<i32>> {
+    // SAFETY: an all-zero clone_args is valid: fork without any sharing.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    if let Some(directory) = cgroup {
+        arguments.flags = CLONE_INTO_CGROUP;
+        arguments.cgroup = u64::try_from(directory.as_raw_fd()).unwrap_or(u64::MAX);
+    }
+    // SAFETY: without CLONE_VM this is fork(2): the child gets a copy of everything and returns here on its own copy of the
+    // stack. There is one thread, so no lock can be held by another one.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
+    match i32::try_from(result) {
+        Ok(0) => Ok(None),
+        Ok(pid) if pid > 0 => Ok(Some(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends the process at once, without running anything.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit takes any number and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Replaces the process image. Returns only when that failed.
+pub(crate) fn execve(path: &CString, arguments: &[CString], environment: &[CString]) -> Errno {
+    let pointers = |strings: &[CString]| {
+        strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>()
+    };
+    let (argv, envp) = (pointers(arguments), pointers(environment));
+    // SAFETY: all strings are NUL-terminated and outlive the call; both lists end with a null pointer.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    last_errno()
+}
+
+/// Installs one classic BPF program as a system call filter of this thread.
+pub(crate) fn install_filter(program: &[u8]) -> io::Result<()> {
+    let length = program.len() / size_of::<libc::sock_filter>();
+    let length = u16::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let mut instructions = vec![libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; length.into()];
+    for (instruction, bytes) in instructions.iter_mut().zip(program.chunks_exact(size_of::<libc::sock_filter>())) {
+        *instruction = libc::sock_filter {
+            code: u16::from_ne_bytes([bytes[0], bytes[1]]),
+            jt: bytes[2],
+            jf: bytes[3],
+            k: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        };
+    }
+    let filter = libc::sock_fprog { len: length, filter: instructions.as_mut_ptr() };
+    // SAFETY: the program outlives the call, and its true length is passed; the kernel checks and copies it.
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The Landlock ABI of the kernel; 0 when it has none.
+pub(crate) fn landlock_abi() -> u32 {
+    const VERSION: libc::c_long = 1;
+    // SAFETY: with this flag the call takes no attributes and only answers with a number.
+    let result = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION) };
+    u32::try_from(result).unwrap_or(0)
+}
+
+/// Blocks `signals` and returns a descriptor from which they can be read.
+pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: the set is initialised by sigemptyset before use, and all pointers are to live locals.
+    let descriptor = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for &signal in signals {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: signalfd just returned this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Number and sender of the next pending signal. The sender is 0 when it is outside of the box.
+pub(crate) fn read_signal(descriptor: impl AsFd) -> Option<(i32, u32)> {
+    // SAFETY: all-zero is a valid signalfd_siginfo.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    // SAFETY: the buffer is a live local of exactly the size that is passed.
+    let count = unsafe {
+        libc::read(descriptor.as_fd().as_raw_fd(), (&raw mut info).cast(), size_of::<libc::signalfd_siginfo>())
+    };
+    let whole = usize::try_from(count).is_ok_and(|count| count == size_of::<libc::signalfd_siginfo>());
+    whole.then(|| (i32::try_from(info.ssi_signo).unwrap_or(0), info.ssi_pid))
+}
+
+/// Gives a new process the default reaction to all signals, none blocked.
+pub(crate) fn reset_signals() {
+    for signal in 1..=64 {
+        // SAFETY: SIG_DFL is a valid disposition; signals that cannot be changed answer EINVAL, which is fine.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: the set is initialised by sigemptyset before use, and the pointers are to live locals.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// The next child that ended, if any. `block` waits for one.
+pub(crate) fn reap(block: Block) -> io::Result<Option<Reaped>> {
+    let mut status = 0;
+    // SAFETY: all-zero is a valid rusage, and both pointers are to live locals.
+    let (pid, usage) = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        let options = if block == Block::Yes { 0 } else { libc::WNOHANG };
+        (libc::wait4(-1, &raw mut status, options, &raw mut usage), usage)
+    };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let number = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
+    let micros = |time: libc::timeval| number(time.tv_sec) * 1_000_000 + number(time.tv_usec);
+    Ok((pid > 0).then(|| Reaped {
+        pid,
+        status,
+        user_us: micros(usage.ru_utime),
+        system_us: micros(usage.ru_stime),
+        resident_bytes_max: number(usage.ru_maxrss) * 1024,
+        read_bytes: number(usage.ru_inblock) * 512,
+        written_bytes: number(usage.ru_oublock) * 512,
+    }))
+}
+
+/// Whether a call waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Block {
+    Yes,
+    No,
+}
+
+/// Removes every capability from the bounding set: no program that is ever started can have one.
+pub(crate) fn drop_bounding_set() {
+    for capability in 0..=63 {
+        // SAFETY: the call takes plain numbers; it answers EINVAL past the last capability that the kernel knows.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 && last_errno() == Errno::INVAL {
+            break;
+        }
+    }
+}
+
+/// Sends a signal to a process by number. Only for children that have not been reaped, whose number cannot be reused.
+pub(crate) fn signal_child(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: the call takes plain numbers.
+    if unsafe { libc::kill(pid, signal) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Closes every descriptor of this process but one, which it returns under a new number.
+pub(crate) fn close_all_but(keep: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: dup2 onto 0 replaces whatever stood there; nobody in this process reads from it again.
+    if unsafe { libc::dup2(keep.as_raw_fd(), 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the caller lives in a forked copy that goes on with nothing but the returned descriptor and never drops the
+    // owners of the others: it only leaves by `exit_now`.
+    if unsafe { libc::close_range(1, u32::MAX, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: 0 is open since the dup2 above and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(0) })
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (slot, byte) in request.ifr_name.iter_mut().zip(*b"lo") {
+        *slot = byte.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = i16::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or_default();
+    // SAFETY: the request is a live local of the type that SIOCSIFFLAGS expects.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
