@@ -1,12 +1,14 @@
 //! The domain of Strongbox: what a box is, what it guarantees, who may mount what, and how one talks to its agent.
 
 pub mod backend;
+pub mod environment;
 pub mod error;
 pub mod guarantee;
 pub mod limits;
 pub mod link;
 pub mod mount_policy;
 pub mod profile;
+pub mod safe_root;
 pub mod spec;
 
 pub use backend::{AgentStream, Backend, BackendName, Capabilities, Handle, Liveness, Stats};
@@ -15,4 +17,5 @@ pub use guarantee::{Dimension, Floors, Guarantee, Guarantees, Level};
 pub use link::ExecIo;
 pub use mount_policy::{Grant, MountPolicy, Origin};
 pub use profile::Profile;
+pub use safe_root::SafeRoot;
 pub use spec::{BoxSpec, Image, MountMode, MountSpec, Network, Persistence, SyscallSet};

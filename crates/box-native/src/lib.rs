@@ -1,8 +1,28 @@
 //! Boxes made of Linux namespaces and cgroups, on a plain machine with nothing installed.
+//!
+//! One kernel concept, one module. [`plan`](self) decides and touches nothing; `spawn` makes; `destroy` removes by the
+//! record that was written before anything was made.
+
+mod backend;
+mod destroy;
+mod guarantee;
+mod host_root;
+mod ids;
+mod instance;
+mod plan;
+mod record;
+mod spawn;
+mod sys;
+mod trees;
 
 pub mod cgroup;
 pub mod disk;
 pub mod doctor;
+pub mod fault;
 pub mod image;
 pub mod network;
 pub mod seccomp;
+
+pub use backend::{Native, NativeConfig};
+pub use ids::WORKSPACE_OWNER;
+pub use instance::{InstanceKind, default_state_dir};

@@ -1,1 +1,218 @@
-//! stub
+//! Outbound network for a box that lives in a network namespace of its own.
+//!
+//! A box never shares the host's network namespace and never reaches the host's loopback. Its packets leave in one of
+//! three ways. `pasta` and `slirp4netns` are ordinary programs of the host that turn packets into sockets; they need no
+//! privilege, and we run them inside the box's user namespace, so that a hole in one of them gives nothing of the host.
+//! `veth` is a virtual cable to the host's kernel with address translation; it needs root and `nft`.
+//!
+//! With the two programs a box can speak to whatever an ordinary user of the host can speak to, except loopback: that
+//! includes services which the host offers on its other addresses. `veth` shuts the host off altogether.
+
+mod helper;
+mod pasta;
+mod resolver;
+mod routes;
+mod slirp;
+mod veth;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use box_core::{Error, Result};
+use box_wire::BoxId;
+use rustix::fs::{CWD, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+pub use helper::HelperProcess;
+
+/// How a box's traffic gets out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// The program `pasta`, of the package `passt`.
+    Pasta,
+    /// The program `slirp4netns`.
+    Slirp4netns,
+    /// A virtual cable and address translation in the host's kernel.
+    Veth,
+}
+
+/// What must be undone when the box goes. Part of the intent record, so that a crash can be cleaned up from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// How the box is attached.
+    pub method: Method,
+    /// The program that carries the packets, once it runs.
+    pub helper: Option<HelperProcess>,
+    /// The host's end of the cable.
+    pub interface: Option<String>,
+    /// The network that the cable has to itself, as `address/bits`.
+    pub subnet: Option<String>,
+}
+
+/// What is to be attached.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// A process in the box's user and network namespaces.
+    pub agent_pid: u32,
+    /// The cgroup v2 directory that a helper is to live in.
+    pub helper_cgroup: Option<BorrowedFd<'a>>,
+}
+
+/// Every method, best first.
+const METHODS: [Method; 3] = [Method::Pasta, Method::Slirp4netns, Method::Veth];
+
+/// The preferred method, or the first that works on this machine.
+pub fn choose(preferred: Option<Method>) -> Result<Method> {
+    if let Some(method) = preferred {
+        return check(method).map(|()| method).map_err(|obstacle| obstacle.into_error(method.name()));
+    }
+    let mut reasons = Vec::new();
+    let mut fix = String::new();
+    for method in METHODS {
+        let Err(obstacle) = check(method) else { return Ok(method) };
+        reasons.push(format!("{}: {}", method.name(), obstacle.reason));
+        if fix.is_empty() {
+            fix = obstacle.fix;
+        }
+    }
+    Err(Obstacle { reason: reasons.join("; "), fix }.into_error("outbound network"))
+}
+
+/// What attaching a box will make, by name, before anything is made: write it down first.
+pub fn intent(method: Method, box_id: &BoxId) -> Attachment {
+    match method {
+        Method::Pasta | Method::Slirp4netns => Attachment { method, helper: None, interface: None, subnet: None },
+        Method::Veth => veth::intent(box_id),
+    }
+}
+
+/// Gives a box its way out, and returns when that is up.
+///
+/// `attachment` is completed on the way; write it down again afterwards. Should the caller die in between, a helper is
+/// found by its cgroup, and a cable disappears together with the box. After an error nothing is left.
+pub fn attach(attachment: &mut Attachment, target: &Target<'_>) -> Result<()> {
+    let target = *target;
+    let namespaces = Namespaces::of(target.agent_pid)?;
+    match attachment.method {
+        Method::Pasta => attachment.helper = Some(pasta::attach(&namespaces, target)?),
+        Method::Slirp4netns => attachment.helper = Some(slirp::attach(&namespaces, target)?),
+        Method::Veth => veth::attach(attachment, &namespaces, target)?,
+    }
+    Ok(())
+}
+
+/// Undoes what [`attach`] did, as far as it is still there. A process is ended only if it is certainly ours.
+pub fn detach(attachment: &Attachment) -> Result<()> {
+    if let Some(helper) = &attachment.helper {
+        helper.end()?;
+    }
+    match &attachment.interface {
+        Some(interface) => veth::detach(interface),
+        None => Ok(()),
+    }
+}
+
+/// What `/etc/resolv.conf` of the box shall say.
+pub fn resolv_conf(method: Method) -> Result<String> {
+    match method {
+        Method::Pasta => pasta::resolv_conf(),
+        Method::Slirp4netns => Ok(slirp::resolv_conf()),
+        Method::Veth => veth::resolv_conf(),
+    }
+}
+
+impl Method {
+    /// The method's name, as in configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pasta => "pasta",
+            Self::Slirp4netns => "slirp4netns",
+            Self::Veth => "veth",
+        }
+    }
+}
+
+impl std::fmt::Display for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a method does not work on this machine, and what would change that.
+#[derive(Debug)]
+struct Obstacle {
+    reason: String,
+    fix: String,
+}
+
+impl Obstacle {
+    fn new(reason: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { reason: reason.into(), fix: fix.into() }
+    }
+
+    fn into_error(self, what: &str) -> Error {
+        Error::Unavailable { what: what.to_owned(), reason: self.reason, fix: self.fix }
+    }
+}
+
+fn check(method: Method) -> Result<(), Obstacle> {
+    match method {
+        Method::Pasta => pasta::check(),
+        Method::Slirp4netns => slirp::check(),
+        Method::Veth => veth::check(),
+    }
+}
+
+/// The namespaces of a box, held open so that they stay the same ones whatever happens to its processes.
+#[derive(Debug)]
+struct Namespaces {
+    user: OwnedFd,
+    net: OwnedFd,
+}
+
+impl Namespaces {
+    /// Opens them, and makes sure that they are not our own.
+    fn of(pid: u32) -> Result<Self> {
+        let open = |kind: &str| {
+            let (theirs, ours) =
+                (open_read(&format!("/proc/{pid}/ns/{kind}"))?, open_read(&format!("/proc/thread-self/ns/{kind}"))?);
+            let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+            let same = identity(&theirs).and_then(|theirs| Ok(theirs == identity(&ours)?));
+            if same.map_err(|source| Error::io("look at a namespace", source))? {
+                return Err(failure(format!("process {pid} shares our {kind} namespace, so it is not a box")));
+            }
+            Ok(theirs)
+        };
+        Ok(Self { user: open("user")?, net: open("net")? })
+    }
+}
+
+fn open_read(path: &str) -> Result<OwnedFd> {
+    rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|source| Error::io(format!("open {path}"), source))
+}
+
+fn failure(reason: impl Into<String>) -> Error {
+    Error::Setup { step: "network".to_owned(), reason: reason.into() }
+}
+
+/// Where programs of the system live, besides what our own search path says.
+const PROGRAM_DIRECTORIES: [&str; 6] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// An executable of the host.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&search_path).chain(PROGRAM_DIRECTORIES.iter().map(PathBuf::from));
+    directories
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(name))
+        .find(|path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file())
+}
+
+/// A program of the host, or how to get it.
+fn require_program(name: &str, package: &str) -> Result<PathBuf, Obstacle> {
+    find_program(name).ok_or_else(|| {
+        Obstacle::new(format!("the program {name} is not installed"), format!("run `apt-get install {package}`"))
+    })
+}

@@ -1,0 +1,92 @@
+//! What is said when something went wrong: one line, and one more when there is something to do about it.
+
+use std::io::Write;
+
+use box_core::Error;
+use owo_colors::OwoColorize;
+
+use crate::EXIT_OWN_ERROR;
+
+/// Something that went wrong, ready to be shown.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    /// A stable word for programs.
+    pub(crate) code: &'static str,
+    /// What happened.
+    pub(crate) message: String,
+    /// What to do next.
+    pub(crate) hint: Option<String>,
+    /// What the program exits with.
+    pub(crate) exit_code: u8,
+}
+
+impl Fault {
+    /// An error of ours without a hint.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { code: "invalid", message: message.into(), hint: None, exit_code: EXIT_OWN_ERROR }
+    }
+
+    /// Adds what to do next.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Writes it to standard error and gives the exit code.
+    pub(crate) fn report(&self) -> u8 {
+        say(&self.message);
+        if let Some(hint) = &self.hint {
+            let mut stderr = anstream::stderr();
+            drop(writeln!(stderr, "{} {hint}", "hint:".cyan()));
+        }
+        self.exit_code
+    }
+}
+
+/// Writes one line of ours to standard error. Nobody can be told when that fails.
+pub(crate) fn say(message: &str) {
+    let mut stderr = anstream::stderr();
+    drop(writeln!(stderr, "{} {message}", "strongbox:".bold()));
+}
+
+impl From<&Error> for Fault {
+    fn from(error: &Error) -> Self {
+        let code = error.code();
+        let (message, hint) = match error {
+            Error::Unavailable { what, reason, fix } => {
+                (format!("{what} is not available here: {reason}"), Some(fix.clone()))
+            }
+            Error::FloorNotHeld { dimension, .. } => {
+                let hint =
+                    format!("run without --require {dimension}, or see `strongbox doctor` for what would hold it");
+                (error.to_string(), Some(hint))
+            }
+            Error::Setup { .. } => {
+                (error.to_string(), Some("`strongbox doctor` says what this machine lacks".to_owned()))
+            }
+            _ => (error.to_string(), None),
+        };
+        let exit_code = match error {
+            Error::Refused(refusal) => match refusal.code {
+                box_wire::RefusalCode::NotFound => 127,
+                box_wire::RefusalCode::NotExecutable => 126,
+                _ => EXIT_OWN_ERROR,
+            },
+            _ => EXIT_OWN_ERROR,
+        };
+        Self { code, message, hint, exit_code }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<box_wire::Invalid> for Fault {
+    fn from(invalid: box_wire::Invalid) -> Self {
+        Error::from(invalid).into()
+    }
+}

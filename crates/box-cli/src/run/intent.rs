@@ -1,0 +1,163 @@
+//! From what was typed to what was meant: the box and the command, complete and checked, before anything is made.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use box_core::{BoxSpec, Dimension, Floors, Image, MountMode, MountSpec, Origin, Persistence, Profile, environment};
+use box_wire::{BoxId, ExecId, ExecRequest, GuestPath, Invalid, Program, Stdin};
+use rustix::fs::FileType;
+
+use super::terminal;
+use crate::fault::Fault;
+use crate::options::{CommandOptions, FileOptions, LimitOptions, RunOptions};
+use crate::values::{self, MountText, Requirement};
+
+/// Where a workspace is seen in the box.
+const WORKSPACE: &str = "/workspace";
+
+/// What shall be made and run.
+#[derive(Debug)]
+pub(crate) struct Intent {
+    /// The box's name.
+    pub(crate) box_id: BoxId,
+    /// What it shall be.
+    pub(crate) spec: BoxSpec,
+    /// What shall run in it.
+    pub(crate) request: ExecRequest,
+}
+
+impl Intent {
+    /// Decides everything; nothing is made on an error.
+    pub(crate) fn new(options: &RunOptions) -> Result<Self, Fault> {
+        let spec = spec(options)?;
+        let mut request = request(&options.command, &spec)?;
+        request.timeout_ms = options.limits.timeout;
+        spec.validate()?;
+        request.validate()?;
+        // Random, because two commands that start at once must never share a name.
+        let box_id = format!("run-{:016x}", RandomState::new().build_hasher().finish()).parse()?;
+        Ok(Self { box_id, spec, request })
+    }
+}
+
+fn spec(options: &RunOptions) -> Result<BoxSpec, Fault> {
+    let LimitOptions { profile, network, memory, cpus, pids, disk, require, .. } = &options.limits;
+    let mut spec = profile.as_deref().map_or_else(|| Ok(Profile::default()), named_profile)?.spec();
+    spec.network = network.unwrap_or(spec.network);
+    spec.memory_mb = memory.unwrap_or(spec.memory_mb);
+    spec.cpus = cpus.unwrap_or(spec.cpus);
+    spec.pids_limit = pids.unwrap_or(spec.pids_limit);
+    spec.disk_mb = disk.unwrap_or(spec.disk_mb);
+    spec.user = options.command.user.unwrap_or(spec.user);
+    spec.floors = floors(require);
+    spec.dies_with_maker = true;
+    files(&mut spec, &options.files)?;
+    Ok(spec)
+}
+
+fn named_profile(name: &str) -> Result<Profile, Fault> {
+    Profile::built_in(name).ok_or_else(|| {
+        let known = box_core::profile::BUILT_IN.map(|profile| format!("{} ({})", profile.name, profile.about));
+        let invalid = Invalid::new("profile", name, "the name of a profile");
+        Fault::from(invalid).hint(format!("the profiles are: {}", known.join("; ")))
+    })
+}
+
+fn floors(required: &[Requirement]) -> Floors {
+    if required.contains(&Requirement::All) {
+        return Floors(Dimension::ALL.to_vec());
+    }
+    let one = |requirement: &Requirement| match requirement {
+        Requirement::One(dimension) => Some(*dimension),
+        Requirement::All => None,
+    };
+    Floors(required.iter().filter_map(one).collect())
+}
+
+fn files(spec: &mut BoxSpec, options: &FileOptions) -> Result<(), Fault> {
+    spec.image = image(&options.image)?;
+    if options.writable_root {
+        spec.read_only_rootfs = false;
+    }
+    if options.read_only {
+        spec.read_only_rootfs = true;
+    }
+    if options.keep_on_disk {
+        spec.persistence = Persistence::Disk;
+    }
+    if let Some(directory) = &options.workspace {
+        spec.mounts.push(MountSpec {
+            source: absolute("workspace", directory)?,
+            target: WORKSPACE.parse()?,
+            mode: MountMode::Rw,
+            origin: Origin::Operator,
+        });
+    }
+    for MountText { source, target, mode } in &options.mount {
+        spec.mounts.push(MountSpec {
+            source: absolute("mount", Path::new(source))?,
+            target: GuestPath::parse("mount", target)?,
+            mode: *mode,
+            origin: Origin::Operator,
+        });
+    }
+    Ok(())
+}
+
+/// `host`, a directory, or a file that is taken for a tar of a root file system. `./host` is a directory of that name.
+fn image(typed: &Path) -> Result<Image, Fault> {
+    if typed == Path::new("host") {
+        return Ok(Image::Host);
+    }
+    let path = absolute("image", typed)?;
+    let refuse = |allowed: String| Fault::from(Invalid::new("image", typed, allowed));
+    match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => Ok(Image::Directory(path)),
+        Ok(found) if found.is_file() => Ok(Image::Tar(path)),
+        Ok(_) => Err(refuse("host, a directory or a tar file".to_owned())),
+        Err(error) => Err(refuse(format!("host, a directory or a tar file; this one cannot be read: {error}"))),
+    }
+}
+
+fn absolute(field: &'static str, typed: &Path) -> Result<PathBuf, Fault> {
+    std::path::absolute(typed).map_err(|error| Invalid::new(field, typed, format!("a path; {error}")).into())
+}
+
+fn request(options: &CommandOptions, spec: &BoxSpec) -> Result<ExecRequest, Fault> {
+    let exec: ExecId = "main".parse()?;
+    let mut request = ExecRequest::new(exec, Program::Argv(argv(options)?));
+    request.cwd = GuestPath::parse("workdir", &options.workdir)?;
+    request.stdin = if takes_input(options) { Stdin::Stream } else { Stdin::Null };
+    request.terminal = options.tty.then(terminal::size);
+    request.env = environment::base(spec.user);
+    if options.tty {
+        let term = std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".to_owned());
+        environment::set(&mut request.env, "TERM", &term);
+    }
+    for text in &options.env {
+        let (name, value) = values::env_entry(text, |name| std::env::var(name).ok())?;
+        environment::set(&mut request.env, &name, &value);
+    }
+    Ok(request)
+}
+
+fn argv(options: &CommandOptions) -> Result<Vec<String>, Fault> {
+    let text = |argument: &std::ffi::OsString| {
+        let refused = || Invalid::new("command", argument, "arguments of valid UTF-8; pass other bytes by stdin");
+        argument.to_str().map(str::to_owned).ok_or_else(|| refused().into())
+    };
+    options.argv.iter().map(text).collect()
+}
+
+/// A pipe, a file or a socket is meant for the command. A terminal is not unless it is said so, because a command that reads
+/// it would be stopped in the background; and a device such as `/dev/null` has nothing to say.
+fn takes_input(options: &CommandOptions) -> bool {
+    let stdin = rustix::stdio::stdin();
+    if options.interactive || std::io::stdin().is_terminal() {
+        return options.interactive;
+    }
+    rustix::fs::fstat(stdin).is_ok_and(|stat| {
+        matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::RegularFile | FileType::Socket)
+    })
+}

@@ -1,0 +1,149 @@
+//! `strongbox run`: a box is made, one command runs in it, and the box is removed, however it ends.
+
+mod ending;
+mod engine;
+mod intent;
+mod signals;
+mod stdio;
+mod terminal;
+
+use std::pin::pin;
+use std::time::Duration;
+
+use box_core::{Backend, ExecIo, Handle, link};
+use box_wire::{BoxId, ExecId, RefusalCode, Stdin};
+use tokio::sync::mpsc;
+
+use self::ending::Ending;
+use self::intent::Intent;
+use self::signals::Signals;
+use self::stdio::{Input, Output};
+use self::terminal::RawMode;
+use crate::fault::Fault;
+use crate::listing;
+use crate::options::RunOptions;
+
+pub(crate) use self::engine::open as open_engine;
+
+/// How long a signal that came before its command was started is tried again.
+const FORWARD_TRIES_MAX: u32 = 100;
+const FORWARD_PAUSE: Duration = Duration::from_millis(20);
+
+/// Runs the command and gives the exit code.
+pub(crate) fn main(options: &RunOptions) -> u8 {
+    let ended = Intent::new(options).and_then(|intent| {
+        let runtime = crate::runtime()?;
+        let ended = runtime.block_on(run(options, &intent));
+        // A helper thread of the runtime that still waits for something must not keep a finished command from ending.
+        runtime.shutdown_background();
+        Ok((intent, ended?))
+    });
+    match ended {
+        Ok((intent, (ending, guarantees))) => {
+            ending::report(&intent, &ending, guarantees.as_ref(), options.report.json)
+        }
+        Err(fault) => ending::report_fault(&fault, options.report.json),
+    }
+}
+
+type Ended = (Ending, Option<box_core::Guarantees>);
+
+async fn run(options: &RunOptions, intent: &Intent) -> Result<Ended, Fault> {
+    let mut signals = Signals::listen().map_err(|error| Fault::new(format!("signals cannot be received: {error}")))?;
+    let native = engine::open(&options.engine).await?;
+    let ended = run_in(&native, options, intent, &mut signals).await;
+    native.close().await;
+    ended
+}
+
+async fn run_in(
+    backend: &dyn Backend,
+    options: &RunOptions,
+    intent: &Intent,
+    signals: &mut Signals,
+) -> Result<Ended, Fault> {
+    let handle = match create(backend, &intent.box_id, intent, signals).await? {
+        Made::Box(handle) => handle,
+        Made::Nothing(signal) => return Ok((Ending::Interrupted(signal), None)),
+        Made::Unwanted(handle, signal) => {
+            backend.destroy(&handle).await?;
+            return Ok((Ending::Interrupted(signal), None));
+        }
+    };
+    if options.report.guarantees {
+        listing::guarantees(&handle.guarantees);
+    }
+    let ending = exec(backend, &handle, intent, signals).await;
+    backend.destroy(&handle).await?;
+    Ok((ending, Some(handle.guarantees)))
+}
+
+/// What came of making a box while signals may come.
+enum Made {
+    Box(Handle),
+    /// A signal came, and the box stands.
+    Unwanted(Handle, i32),
+    /// Two signals came, and making it was given up. Closing the engine removes what there was of it.
+    Nothing(i32),
+}
+
+async fn create(
+    backend: &dyn Backend,
+    id: &BoxId,
+    intent: &Intent,
+    signals: &mut Signals,
+) -> Result<Made, box_core::Error> {
+    let mut making = pin!(backend.create(id, &intent.spec));
+    let first = tokio::select! {
+        made = &mut making => return Ok(Made::Box(made?)),
+        signal = signals.next() => signal,
+    };
+    tokio::select! {
+        made = &mut making => Ok(Made::Unwanted(made?, first)),
+        second = signals.next() => Ok(Made::Nothing(second)),
+    }
+}
+
+/// Runs the command with our own streams as its streams.
+async fn exec(backend: &dyn Backend, handle: &Handle, intent: &Intent, signals: &mut Signals) -> Ending {
+    let stream = match backend.dial(handle).await {
+        Ok(stream) => stream,
+        Err(error) => return Ending::Failed(error),
+    };
+    let request = &intent.request;
+    let takes_keys = request.terminal.is_some() && request.stdin == Stdin::Stream;
+    // Held until the command has ended: its drop gives the terminal back on every way out of here, a panic included.
+    let _raw_mode = if takes_keys { RawMode::enter() } else { None };
+    let (sizes, resizes) = mpsc::channel(4);
+    let stdin = if request.stdin == Stdin::Stream { Input::stdin() } else { Input::Ended };
+    let resizes = request.terminal.is_some().then_some(resizes);
+    let io = ExecIo { stdin, stdout: Output::stdout(), stderr: Output::stderr(), resizes };
+    tokio::select! {
+        outcome = link::exec(stream, request, io) => Ending::of(outcome),
+        signal = obey(backend, handle, &request.id, signals) => Ending::Interrupted(signal),
+        never = terminal::watch_size(sizes) => match never {},
+    }
+}
+
+/// Passes the first signal on to the command; returns with the second.
+async fn obey(backend: &dyn Backend, handle: &Handle, exec: &ExecId, signals: &mut Signals) -> i32 {
+    let first = signals.next().await;
+    tokio::select! {
+        second = signals.next() => return second,
+        () = forward(backend, handle, exec, first) => {}
+    }
+    signals.next().await
+}
+
+/// Sends a signal to the command, which may not have been started yet. A command that is gone needs none.
+async fn forward(backend: &dyn Backend, handle: &Handle, exec: &ExecId, signal: i32) {
+    for _ in 0..FORWARD_TRIES_MAX {
+        let Ok(stream) = backend.dial(handle).await else { return };
+        match link::signal(stream, exec.clone(), signal).await {
+            Err(box_core::Error::Refused(refusal)) if refusal.code == RefusalCode::BadExecId => {
+                tokio::time::sleep(FORWARD_PAUSE).await;
+            }
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What the program says of itself, word for word. A change here is a change of the interface.
+
+use std::process::{Command, Output};
+
+fn strongbox(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strongbox"));
+    command.args(arguments).env_remove("COLUMNS").env_remove("STRONGBOX_STATE_DIR").output().unwrap()
+}
+
+fn help(arguments: &[&str]) -> String {
+    let output = strongbox(arguments);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.contains('\x1b'), "no colours where there is no terminal");
+    text
+}
+
+#[test]
+fn help_teaches() {
+    insta::assert_snapshot!("strongbox", help(&["--help"]));
+}
+
+#[test]
+fn help_of_each_verb() {
+    for verb in ["run", "doctor", "profiles", "completions"] {
+        insta::assert_snapshot!(verb, help(&[verb, "--help"]));
+    }
+}
+
+#[test]
+fn profiles_are_listed() {
+    insta::assert_snapshot!("profiles-table", help(&["profiles"]));
+    let profiles: Vec<serde_json::Value> = serde_json::from_str(&help(&["profiles", "--json"])).unwrap();
+    assert_eq!(profiles.len(), box_core::profile::BUILT_IN.len());
+    assert_eq!(profiles[0]["name"], "default");
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    assert_eq!(help(&["--version"]), format!("strongbox {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn every_shell_gets_a_script_that_knows_the_verbs() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = help(&["completions", shell]);
+        assert!(script.contains("doctor") && script.contains("network-method"), "{shell}");
+    }
+}
+
+#[test]
+fn what_cannot_be_understood_is_an_error_of_ours() {
+    for wrong in [&["frobnicate"][..], &[], &["run"], &["completions", "tcsh"]] {
+        let output = strongbox(wrong);
+        assert_eq!(output.status.code(), Some(125), "{wrong:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
+    }
+}

@@ -1,0 +1,89 @@
+//! `strongbox run -it` on a real pseudo-terminal.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+
+/// A pseudo-terminal: our end and the program's.
+struct Terminal {
+    ours: File,
+    theirs: OwnedFd,
+}
+
+impl Terminal {
+    fn new(rows: u16, columns: u16) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let terminal = Self { ours: ours.into(), theirs };
+        terminal.resize(rows, columns);
+        terminal
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        tcsetwinsize(&self.ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    }
+
+    /// Starts the program with this as its controlling terminal.
+    fn start(&self, argv: &[&str]) -> Child {
+        let end = || self.theirs.as_fd().try_clone_to_owned().unwrap();
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_strongbox"), "run", "-it", "--"]).args(argv);
+        command.env("TERM", "vt100").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap()
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.ours.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Reads until `text` was shown.
+    fn expect(&mut self, text: &str) -> String {
+        let mut shown = Vec::new();
+        let mut chunk = [0; 4096];
+        loop {
+            let count = self.ours.read(&mut chunk).unwrap();
+            shown.extend_from_slice(&chunk[..count]);
+            let so_far = String::from_utf8_lossy(&shown).into_owned();
+            if so_far.contains(text) {
+                return so_far;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_shell_in_a_box_is_a_shell() {
+    let mut terminal = Terminal::new(40, 100);
+    let before = format!("{:?}", tcgetattr(&terminal.theirs).unwrap());
+    let mut child = terminal.start(&["sh"]);
+    terminal.type_in("tty -s && echo $((6 * 7)) $TERM $(stty size)\n");
+    terminal.expect("42 vt100 40 100");
+    terminal.resize(30, 90);
+    // The new size travels on its own way; the shell is asked until it has arrived.
+    terminal.type_in("while test \"$(stty size)\" != '30 90'; do sleep 0.05; done; echo resi''zed\n");
+    terminal.expect("resized");
+    terminal.type_in("sleep 100\n");
+    terminal.expect("sleep 100");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    terminal.type_in("\x03");
+    terminal.type_in("echo still he''re\n");
+    terminal.expect("still here");
+    terminal.type_in("exit 5\n");
+    assert_eq!(child.wait().unwrap().code(), Some(5), "Ctrl-C went to the command, not to the program");
+    assert_eq!(format!("{:?}", tcgetattr(&terminal.theirs).unwrap()), before, "the terminal is as it was");
+}
+
+#[test]
+fn the_terminal_is_given_back_after_an_error_too() {
+    let terminal = Terminal::new(24, 80);
+    let before = format!("{:?}", tcgetattr(&terminal.theirs).unwrap());
+    assert_eq!(terminal.start(&["no-such-program"]).wait().unwrap().code(), Some(127));
+    assert_eq!(format!("{:?}", tcgetattr(&terminal.theirs).unwrap()), before);
+}

@@ -1,0 +1,280 @@
+//! The native backend: boxes of this machine, by the contract that all backends share.
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use box_core::backend::FindingState;
+use box_core::{
+    AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, Result, SafeRoot,
+    Stats,
+};
+use box_wire::BoxId;
+use rustix::fs::{Mode, OFlags};
+use tokio::net::UnixStream;
+
+use crate::cgroup::{BoxCgroup, Cgroups};
+use crate::ids::Ranges;
+use crate::instance::{self, Instance, InstanceKind, Remains};
+use crate::network::Method;
+use crate::record::{Process, Record};
+use crate::trees::Way;
+use crate::{destroy, doctor, fault, spawn};
+
+/// How a native backend is set up.
+#[derive(Debug, Clone)]
+pub struct NativeConfig {
+    /// Where state is kept; made with mode 0700 if it does not exist.
+    pub state_dir: PathBuf,
+    /// Which trees of the host boxes may see.
+    pub mount_policy: MountPolicy,
+    /// Whether the boxes outlive this process.
+    pub instance: InstanceKind,
+    /// How boxes get out, when not by the first way that works.
+    pub network_method: Option<Method>,
+}
+
+impl NativeConfig {
+    /// Boxes that die with this process, and no mounts but the operator's.
+    pub fn ephemeral(state_dir: PathBuf) -> Self {
+        Self {
+            state_dir,
+            mount_policy: MountPolicy::default(),
+            instance: InstanceKind::Ephemeral,
+            network_method: None,
+        }
+    }
+}
+
+/// Boxes made of namespaces and cgroups of this machine.
+#[derive(Debug)]
+pub struct Native {
+    inner: Arc<Inner>,
+}
+
+/// What all operations share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) instance: Instance,
+    pub(crate) cgroups: Cgroups,
+    /// Where ranges of ids are claimed; root only.
+    pub(crate) ranges: Option<Ranges>,
+    pub(crate) way: Way,
+    pub(crate) mount_policy: MountPolicy,
+    pub(crate) network_method: Option<Method>,
+    pub(crate) images: SafeRoot,
+    pub(crate) null: OwnedFd,
+    /// Boxes that this process made or adopted. Never locked while one is being made.
+    boxes: Mutex<HashMap<BoxId, Arc<LiveBox>>>,
+}
+
+/// A box that this process knows.
+#[derive(Debug)]
+pub(crate) struct LiveBox {
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) cgroup: Option<BoxCgroup>,
+    directory: OwnedFd,
+    _lifeline: Option<std::os::unix::net::UnixStream>,
+}
+
+impl Native {
+    /// Opens the backend, and removes what instances that died have left behind.
+    pub async fn open(config: NativeConfig) -> Result<Self> {
+        blocking(move || Self::open_now(config)).await
+    }
+
+    fn open_now(config: NativeConfig) -> Result<Self> {
+        let state = instance::open_state(&config.state_dir)?;
+        let root = rustix::process::geteuid().is_root();
+        let ranges = root.then(Ranges::open).transpose()?;
+        let cgroups = Cgroups::detect();
+        for remains in Remains::find(&state)? {
+            destroy::sweep(remains, &cgroups, ranges.as_ref());
+        }
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| Error::io("opening /dev/null", error))?;
+        let mut mount_policy = config.mount_policy;
+        let real = config.state_dir.canonicalize().unwrap_or(config.state_dir);
+        let images = SafeRoot::open_path(&real.join("images"))?;
+        mount_policy.denied.push(real);
+        let inner = Inner {
+            instance: Instance::start(&state, config.instance)?,
+            cgroups,
+            ranges,
+            way: if root { Way::Mounts } else { Way::Paths },
+            mount_policy,
+            network_method: config.network_method,
+            images,
+            null,
+            boxes: Mutex::default(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Ends the backend. The boxes of an ephemeral instance are destroyed; those of a persistent one go on.
+    pub async fn close(self) {
+        let inner = self.inner;
+        let done = blocking(move || {
+            if inner.instance.kind == InstanceKind::Ephemeral {
+                for id in inner.instance.list() {
+                    inner.destroy(&id)?;
+                }
+                if let Some(inner) = Arc::into_inner(inner) {
+                    inner.instance.end();
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = done.await {
+            tracing::warn!(error = %error, "a box could not be removed; the next start will try again");
+        }
+    }
+}
+
+impl Inner {
+    fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
+        let directory = self.instance.make_box(id)?;
+        let made = match spawn::create(self, id, spec, directory) {
+            Ok(made) => made,
+            Err(error) => {
+                self.destroy(id)?;
+                return Err(error);
+            }
+        };
+        let locator = serde_json::to_string(&made.agent).map_err(|error| Error::io("naming the box", error))?;
+        let spawn::Made { pidfd, cgroup, directory, guarantees, lifeline, .. } = made;
+        let live = LiveBox { pidfd, cgroup: Some(cgroup), directory, _lifeline: lifeline };
+        self.known().insert(id.clone(), Arc::new(live));
+        Ok(Handle { id: id.clone(), backend: BackendName::Native, guarantees, locator })
+    }
+
+    fn adopt(&self, handle: &Handle) -> Result<Liveness> {
+        if self.known().contains_key(&handle.id) {
+            return Ok(Liveness::Running);
+        }
+        let lost = |reason: &str| Ok(Liveness::Lost(reason.to_owned()));
+        let Ok(agent) = serde_json::from_str::<Process>(&handle.locator) else {
+            return lost("its handle was not written by this backend");
+        };
+        let Ok(directory) = self.instance.open_box(&handle.id) else { return lost("it has no directory") };
+        let Some(record) = Record::read(&directory) else { return lost("its record cannot be read") };
+        if record.agent != Some(agent) {
+            return lost("its record tells of another process");
+        }
+        let Some(pidfd) = agent.open() else { return lost("its agent is not running") };
+        let cgroup = self.cgroups.open(&record.cgroup)?;
+        let live = LiveBox { pidfd, cgroup, directory, _lifeline: None };
+        self.known().insert(handle.id.clone(), Arc::new(live));
+        Ok(Liveness::Running)
+    }
+
+    /// Ends a box, known or not, and removes everything by its record.
+    fn destroy(&self, id: &BoxId) -> Result<()> {
+        let live = self.known().remove(id);
+        let Ok(directory) = self.instance.open_box(id) else { return Ok(()) };
+        let record = Record::read(&directory);
+        destroy::dismantle(record.as_ref(), live.as_deref(), &self.cgroups, self.ranges.as_ref())?;
+        self.instance.remove_box(id)?;
+        fault::point("directory_removed");
+        Ok(())
+    }
+
+    fn find(&self, handle: &Handle) -> Result<Arc<LiveBox>> {
+        if let Some(live) = self.known().get(&handle.id) {
+            return Ok(Arc::clone(live));
+        }
+        match self.adopt(handle)? {
+            Liveness::Running => self.find(handle),
+            Liveness::Lost(reason) => Err(Error::Gone { reason }),
+        }
+    }
+
+    fn cgroup<T>(&self, handle: &Handle, act: impl FnOnce(&BoxCgroup) -> Result<T>) -> Result<T> {
+        let live = self.find(handle)?;
+        let absent = || Error::Gone { reason: "its cgroup is gone".to_owned() };
+        act(live.cgroup.as_ref().ok_or_else(absent)?)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<BoxId, Arc<LiveBox>>> {
+        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Backend for Native {
+    fn name(&self) -> BackendName {
+        BackendName::Native
+    }
+
+    async fn probe(&self) -> Capabilities {
+        let findings = blocking(|| Ok(doctor::findings())).await.unwrap_or_default();
+        let available = findings.iter().all(|finding| finding.state != FindingState::Missing);
+        Capabilities { available, findings }
+    }
+
+    async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
+        let (inner, id, spec) = (Arc::clone(&self.inner), id.clone(), spec.clone());
+        blocking(move || inner.create(&id, &spec)).await
+    }
+
+    async fn adopt(&self, handle: &Handle) -> Result<Liveness> {
+        let (inner, handle) = (Arc::clone(&self.inner), handle.clone());
+        blocking(move || inner.adopt(&handle)).await
+    }
+
+    async fn dial(&self, handle: &Handle) -> Result<AgentStream> {
+        let live = self.inner.find(handle)?;
+        let path = format!("/proc/self/fd/{}/{}", live.directory.as_raw_fd(), spawn::SOCKET);
+        let stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => Error::Gone { reason: "its agent is not listening".to_owned() },
+            _ => Error::io("dialling the agent", error),
+        })?;
+        fault::point("dialled");
+        Ok(AgentStream::new(stream))
+    }
+
+    async fn pause(&self, handle: &Handle) -> Result<()> {
+        let (inner, handle) = (Arc::clone(&self.inner), handle.clone());
+        blocking(move || inner.cgroup(&handle, BoxCgroup::freeze)).await
+    }
+
+    async fn resume(&self, handle: &Handle) -> Result<()> {
+        let (inner, handle) = (Arc::clone(&self.inner), handle.clone());
+        blocking(move || inner.cgroup(&handle, BoxCgroup::thaw)).await
+    }
+
+    async fn stats(&self, handle: &Handle) -> Result<Stats> {
+        let (inner, handle) = (Arc::clone(&self.inner), handle.clone());
+        blocking(move || inner.cgroup(&handle, |cgroup| Ok(cgroup.stats()))).await
+    }
+
+    async fn destroy(&self, handle: &Handle) -> Result<()> {
+        let (inner, id) = (Arc::clone(&self.inner), handle.id.clone());
+        blocking(move || inner.destroy(&id)).await
+    }
+
+    async fn list_orphans(&self) -> Result<Vec<Handle>> {
+        let inner = Arc::clone(&self.inner);
+        blocking(move || Ok(inner.instance.list().into_iter().filter_map(|id| inner.handle_of(id)).collect())).await
+    }
+}
+
+impl Inner {
+    /// A handle for a box of which only the record is known. What it guarantees is not.
+    fn handle_of(&self, id: BoxId) -> Option<Handle> {
+        let record = Record::read(self.instance.open_box(&id).ok()?);
+        let agent = record.and_then(|record| record.agent);
+        let locator = serde_json::to_string(&agent).ok()?;
+        Some(Handle { id, backend: BackendName::Native, guarantees: box_core::Guarantees::default(), locator })
+    }
+}
+
+/// Runs system calls where waiting harms nobody.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Error::io("running in the background", std::io::Error::other(error))),
+    }
+}

@@ -1,0 +1,143 @@
+//! Limits where each controller has a hierarchy of its own (v1), while kill, freeze and clone-into come from v2.
+//!
+//! The agent itself is a member of these directories: what it starts inherits the membership, so no exec pays for a move.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use box_core::{Error, Result, Stats};
+use rustix::fs::OFlags;
+
+use super::top::Top;
+use super::{Enforced, Limits, MemoryFiles, PERIOD_US, file, quota_us};
+
+/// The agent counts as a process of its box here.
+const AGENT_PROCESSES: u64 = 1;
+/// Largest number that the kernel takes for `pids.max`.
+const PIDS_MAX: u64 = 1 << 22;
+
+/// One of the v1 hierarchies that we use. Several controllers can share one.
+#[derive(Debug, Clone)]
+pub(super) struct Hierarchy {
+    pub(super) top: Arc<Top>,
+    pub(super) memory: bool,
+    pub(super) pids: bool,
+    pub(super) cpu: bool,
+}
+
+/// The directory of one box in one hierarchy.
+#[derive(Debug)]
+pub(super) struct Membership {
+    directory: OwnedFd,
+    hierarchy: Hierarchy,
+}
+
+impl Hierarchy {
+    /// Makes the directory of a box. Limits are a step of their own, so that a failure leaves something to remove.
+    pub(super) fn make(&self, name: &str) -> Result<Membership> {
+        Ok(Membership { directory: self.top.make(name)?, hierarchy: self.clone() })
+    }
+
+    /// Opens the directory of a box if it exists.
+    pub(super) fn find(&self, name: &str) -> Result<Option<Membership>> {
+        let found = self.top.find(name)?;
+        Ok(found.map(|directory| Membership { directory, hierarchy: self.clone() }))
+    }
+}
+
+impl Membership {
+    /// Sets the limits of the controllers that this hierarchy carries.
+    pub(super) fn apply(&self, limits: &Limits) -> Result<()> {
+        let directory = self.directory.as_fd();
+        if self.hierarchy.memory {
+            let bytes = limits.memory_bytes_max.to_string();
+            file::set(directory, "memory.limit_in_bytes", &bytes)?;
+            // Memory and swap together at the same figure: no swap on top. Kernels that do not count swap lack the file.
+            match file::write(directory, "memory.memsw.limit_in_bytes", &bytes) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::NOENT) => file::set(directory, "memory.swappiness", "0")?,
+                Err(errno) => return Err(Error::io("setting the cgroup's limit of memory and swap", errno)),
+            }
+        }
+        if self.hierarchy.pids {
+            file::set(directory, "pids.max", &pids_max(limits).to_string())?;
+        }
+        if self.hierarchy.cpu {
+            // The period is the kernel's default; `verify` reads it back.
+            file::set(directory, "cpu.cfs_quota_us", &quota_us(limits.cpus).to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Moves a process here.
+    pub(super) fn admit(&self, pid: u32) -> Result<()> {
+        file::set(&self.directory, "cgroup.procs", &pid.to_string())
+    }
+
+    /// The file through which a thread moves itself here, by writing `0`.
+    pub(super) fn entrance(&self) -> Result<OwnedFd> {
+        file::open(&self.directory, "tasks", OFlags::WRONLY)
+            .map_err(|errno| Error::io("opening the cgroup's tasks file", errno))
+    }
+
+    /// Reads back what the kernel holds the box to, and whether the agent is held at all.
+    pub(super) fn verify(&self, agent_pid: u32, limits: &Limits, enforced: &mut Enforced) {
+        let directory = self.directory.as_fd();
+        let member = file::holds(directory, agent_pid);
+        let mut told = Vec::new();
+        let mut number = |name: &str| {
+            let value = file::number(directory, name);
+            told.push(format!("{name} {}", value.map_or_else(|| "none".to_owned(), |value| value.to_string())));
+            value
+        };
+        if self.hierarchy.memory {
+            let memory = number("memory.limit_in_bytes").is_some_and(|bytes| bytes <= limits.memory_bytes_max);
+            let both = number("memory.memsw.limit_in_bytes").map(|bytes| bytes <= limits.memory_bytes_max);
+            enforced.memory = member && memory && both.unwrap_or_else(|| number("memory.swappiness") == Some(0));
+        }
+        if self.hierarchy.pids {
+            enforced.pids = member && number("pids.max").is_some_and(|count| count <= pids_max(limits));
+        }
+        if self.hierarchy.cpu {
+            let quota = number("cpu.cfs_quota_us");
+            enforced.cpu =
+                member && quota == Some(quota_us(limits.cpus)) && number("cpu.cfs_period_us") == Some(PERIOD_US);
+        }
+        let membership = if member { "" } else { " (the agent is not a member)" };
+        enforced.tell(&format!("cgroup v1: {}{membership}", told.join(", ")));
+    }
+
+    /// Files that tell of memory, where this is the hierarchy that has them.
+    pub(super) fn memory_files(&self) -> Result<Option<MemoryFiles>> {
+        if !self.hierarchy.memory {
+            return Ok(None);
+        }
+        let open = |name, access| {
+            let opened = file::open(&self.directory, name, access);
+            opened.map_err(|errno| Error::io(format!("opening the cgroup's {name}"), errno))
+        };
+        let oom_control = open("memory.oom_control", OFlags::RDONLY)?;
+        let peak = open("memory.max_usage_in_bytes", OFlags::RDWR)?;
+        Ok(Some(MemoryFiles::PerBox { oom_control, peak }))
+    }
+
+    /// Adds what this hierarchy knows of the box's consumption.
+    pub(super) fn stats(&self, stats: &mut Stats) {
+        if self.hierarchy.memory {
+            stats.memory_bytes = file::number(&self.directory, "memory.usage_in_bytes");
+        }
+        if self.hierarchy.pids {
+            let count = file::number(&self.directory, "pids.current");
+            stats.pids = count.map(|count| count.saturating_sub(AGENT_PROCESSES));
+        }
+    }
+
+    pub(super) fn remove(&self, name: &str, deadline: Instant) -> Result<()> {
+        self.hierarchy.top.remove(name, &[], deadline)
+    }
+}
+
+fn pids_max(limits: &Limits) -> u64 {
+    limits.pids_max.saturating_add(AGENT_PROCESSES).min(PIDS_MAX)
+}

@@ -1,0 +1,89 @@
+//! Ends a box and removes everything that existed because of it, whatever state it was left in.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use box_core::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitId, WaitIdOptions};
+
+use crate::backend::LiveBox;
+use crate::cgroup::Cgroups;
+use crate::fault;
+use crate::ids::Ranges;
+use crate::instance::Remains;
+use crate::network;
+use crate::record::Record;
+
+/// How long a killed box may take to be gone. The kernel ends a whole process tree; that takes milliseconds.
+const END_WAIT: Duration = Duration::from_secs(10);
+
+/// Ends a box and removes what its record names. Only the box's directory is left, for the caller.
+pub(crate) fn dismantle(
+    record: Option<&Record>,
+    live: Option<&LiveBox>,
+    cgroups: &Cgroups,
+    ranges: Option<&Ranges>,
+) -> Result<()> {
+    let Some(record) = record else { return Ok(()) };
+    let found = match live.and_then(|live| live.cgroup.as_ref()) {
+        Some(_) => None,
+        None => cgroups.open(&record.cgroup)?,
+    };
+    let cgroup = live.and_then(|live| live.cgroup.as_ref()).or(found.as_ref());
+    if let Some(cgroup) = cgroup {
+        cgroup.kill()?;
+    }
+    // The first process of a pid namespace takes all others with it. It is found by number and start time, so that a later
+    // process of the same number is never touched.
+    let opened = if live.is_none() { record.agent.and_then(crate::record::Process::open) } else { None };
+    if let Some(pidfd) = live.map(|live| &live.pidfd).or(opened.as_ref()) {
+        end(pidfd)?;
+    }
+    fault::point("killed");
+    if let Some(attachment) = &record.network {
+        network::detach(attachment)?;
+    }
+    fault::point("network_detached");
+    if let Some(cgroup) = cgroup {
+        cgroup.remove()?;
+    }
+    fault::point("cgroup_removed");
+    if let (Some(ranges), Some(range)) = (ranges, record.range) {
+        ranges.release(range, &record.cgroup);
+    }
+    fault::point("range_released");
+    Ok(())
+}
+
+/// Removes everything that a dead instance left. What cannot be removed is left for the next start, and told.
+pub(crate) fn sweep(remains: Remains, cgroups: &Cgroups, ranges: Option<&Ranges>) {
+    for id in remains.list() {
+        let record = remains.open_box(&id).and_then(Record::read);
+        let removed = dismantle(record.as_ref(), None, cgroups, ranges).and_then(|()| remains.remove_box(&id));
+        if let Err(error) = removed {
+            tracing::warn!(instance.name = %remains.name, r#box.id = %id, error = %error, "remains of a box cannot be removed yet");
+        }
+    }
+    remains.clear();
+}
+
+/// Kills a process and waits until it is gone.
+fn end(pidfd: &OwnedFd) -> Result<()> {
+    match rustix::process::pidfd_send_signal(pidfd, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => return Err(Error::io("ending the agent", error)),
+    }
+    let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
+    let wait = Timespec { tv_sec: i64::try_from(END_WAIT.as_secs()).unwrap_or(10), tv_nsec: 0 };
+    let ended =
+        rustix::event::poll(&mut polled, Some(&wait)).map_err(|error| Error::io("waiting for the agent", error))?;
+    if ended == 0 {
+        let reason = format!("process {} does not end although it was killed", pidfd.as_raw_fd());
+        return Err(Error::Setup { step: "kill".to_owned(), reason });
+    }
+    // Ours to bury only if we are its parent; after a restart somebody else is.
+    let _ = rustix::process::waitid(WaitId::PidFd(std::os::fd::AsFd::as_fd(pidfd)), WaitIdOptions::EXITED);
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! What a box really enforces, told from what was applied and found.
+
+use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Network, Persistence};
+use box_wire::message::Verified;
+
+use crate::cgroup::Enforced;
+use crate::ids::Writer;
+use crate::network::Method;
+
+/// Everything that was found to be true of a finished box.
+#[derive(Debug)]
+pub(crate) struct Findings<'a> {
+    /// What the kernel says of its cgroups.
+    pub(crate) enforced: &'a Enforced,
+    /// What the agent found from inside.
+    pub(crate) verified: &'a Verified,
+    /// How its ids were mapped.
+    pub(crate) writer: Writer,
+    /// Its way out, where it has one.
+    pub(crate) method: Option<Method>,
+}
+
+/// What a box really enforces.
+pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
+    let mut guarantees = Guarantees::default();
+    let Findings { enforced, verified, writer, method } = findings;
+    let held = |held: bool| if held { Level::Hard } else { Level::Absent };
+    guarantees.set(Dimension::Cpu, held(enforced.cpu), &enforced.detail);
+    guarantees.set(Dimension::Memory, held(enforced.memory), &enforced.detail);
+    match enforced.pids {
+        true => guarantees.set(Dimension::Pids, Level::Hard, &enforced.detail),
+        false => {
+            let why = format!("a limit of {} processes per user; {}", spec.pids_limit, enforced.detail);
+            guarantees.set(Dimension::Pids, Level::Soft, why);
+        }
+    }
+    set_disk(&mut guarantees, spec);
+    let network = match (spec.network, method) {
+        (Network::Off, _) => "an empty network namespace".to_owned(),
+        (Network::On, Some(method)) => format!("a network namespace of its own, outbound by {}", method.name()),
+        (Network::On, None) => "a network namespace of its own without a way out".to_owned(),
+    };
+    guarantees.set(Dimension::Network, Level::Hard, network);
+    let landlock = match verified.landlock_abi {
+        0 => "no Landlock in this kernel".to_owned(),
+        abi => format!("Landlock ABI {abi}"),
+    };
+    let rootfs = format!("a root of its own, {} read-only mounts verified, {landlock}", verified.read_only_mounts);
+    guarantees.set(Dimension::Rootfs, Level::Hard, rootfs);
+    guarantees.set(
+        Dimension::Syscalls,
+        held(verified.workload_confined),
+        "an allow-list of system calls, no capability in any set, no_new_privs",
+    );
+    set_identity(&mut guarantees, *writer);
+    match enforced.kill {
+        true => guarantees.set(Dimension::Kill, Level::Hard, "one cgroup per exec, killed as a whole"),
+        false => guarantees.set(
+            Dimension::Kill,
+            Level::Soft,
+            format!("a walk over descendants, then the whole box; {}", enforced.detail),
+        ),
+    }
+    guarantees
+}
+
+fn set_disk(guarantees: &mut Guarantees, spec: &BoxSpec) {
+    let place = match spec.persistence {
+        Persistence::Memory => "tmpfs",
+        Persistence::Disk => "ext4 image",
+    };
+    let (bytes, inodes) = (spec.disk_bytes_max() >> 20, spec.disk_inodes_max());
+    let open: Vec<&str> =
+        spec.mounts.iter().filter(|mount| mount.mode == MountMode::Rw).map(|mount| mount.target.as_str()).collect();
+    let (level, note) = if open.is_empty() {
+        (Level::Hard, String::new())
+    } else {
+        (Level::Soft, format!("; the host's directory at {} has no limit of its own", open.join(", ")))
+    };
+    guarantees.set(Dimension::DiskBytes, level, format!("{place} of {bytes} MiB{note}"));
+    guarantees.set(Dimension::DiskInodes, level, format!("{place} of {inodes} files{note}"));
+}
+
+fn set_identity(guarantees: &mut Guarantees, writer: Writer) {
+    let (level, why) = match writer {
+        Writer::Ourselves => (Level::Hard, "a range of ids of its own; no account of the host is in it"),
+        Writer::NewIdMap => (
+            Level::Soft,
+            "root of the box is the user who runs strongbox, without rights; run strongbox as root for ranges of their own",
+        ),
+        Writer::SingleId => (
+            Level::Soft,
+            "agent and workload share the id of the user who runs strongbox; install uidmap and add subordinate ids",
+        ),
+    };
+    guarantees.set(Dimension::Identity, level, why);
+}

@@ -1,0 +1,111 @@
+//! What of the host a box sees when it has no image: the programs, and the few settings without which they do not work.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use box_wire::GuestPath;
+
+/// Parts of the host's `/etc` that programs need and that hold nothing of the host's own. Everything else is made for the box.
+const SETTINGS: [&str; 14] = [
+    "alternatives",
+    "ca-certificates",
+    "fonts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "openssl",
+    "perl",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+];
+
+/// Beginnings of names in `/etc` of which there is one for each installed version.
+const VERSIONED_SETTINGS: [&str; 2] = ["java-", "python3"];
+
+/// Places at the top that hold programs; links into `/usr` on most systems, directories on some.
+const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// What of the host a box sees when it has no image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct HostRoot {
+    /// Files and directories of the host, and where they stand in the box: at the same place.
+    pub(crate) trees: Vec<(PathBuf, GuestPath)>,
+    /// Links that are made anew, with what they say.
+    pub(crate) links: Vec<(GuestPath, String)>,
+}
+
+impl HostRoot {
+    /// Looks at the host, once.
+    pub(crate) fn get() -> &'static Self {
+        static FOUND: OnceLock<HostRoot> = OnceLock::new();
+        FOUND.get_or_init(|| Self::find(Path::new("/")))
+    }
+
+    fn find(root: &Path) -> Self {
+        let mut found = Self::default();
+        found.add_tree(root, "usr");
+        for name in PROGRAMS {
+            match std::fs::read_link(root.join(name)) {
+                Ok(target) => found.add_link(name, &target),
+                Err(_) => found.add_tree(root, name),
+            }
+        }
+        for name in SETTINGS {
+            found.add_setting(root, &format!("etc/{name}"));
+        }
+        let mut versioned: Vec<String> = std::fs::read_dir(root.join("etc"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| VERSIONED_SETTINGS.iter().any(|start| name.starts_with(start)))
+            .collect();
+        versioned.sort_unstable();
+        for name in versioned {
+            found.add_setting(root, &format!("etc/{name}"));
+        }
+        found
+    }
+
+    /// A setting may be a link into `/usr`, which is there too; else it is taken as it is.
+    fn add_setting(&mut self, root: &Path, name: &str) {
+        match std::fs::read_link(root.join(name)) {
+            Ok(target) if target.starts_with("/usr") => self.add_link(name, &target),
+            Ok(_) => {}
+            Err(_) => self.add_tree(root, name),
+        }
+    }
+
+    fn add_tree(&mut self, root: &Path, name: &str) {
+        let source = root.join(name);
+        let Ok(target) = GuestPath::parse("path", &format!("/{name}")) else { return };
+        if source.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file()) {
+            self.trees.push((source, target));
+        }
+    }
+
+    fn add_link(&mut self, name: &str, target: &Path) {
+        if let (Ok(path), Some(target)) = (GuestPath::parse("path", &format!("/{name}")), target.to_str()) {
+            self.links.push((path, target.to_owned()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_etc_are_not_among_it() {
+        let found = HostRoot::get();
+        let shown: Vec<&str> = found.trees.iter().map(|(_, target)| target.as_str()).collect();
+        assert!(shown.contains(&"/usr"));
+        for secret in ["/etc", "/etc/shadow", "/etc/passwd", "/etc/ssl", "/etc/ssl/private", "/etc/ssh", "/etc/hosts"] {
+            assert!(!shown.contains(&secret), "{secret}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! An instance: one server, or one `strongbox run`, and the directory in which it remembers its boxes.
+//!
+//! ```text
+//! <state>/instances.lock          held for moments, while instances come and go
+//! <state>/instances/<name>/lock   held as long as the instance lives: the lease
+//! <state>/instances/<name>/boxes/<box>/record.json, agent.sock, disk.img
+//! <state>/images/                 unpacked root file systems
+//! ```
+//! A lock belongs to an open file, so the kernel gives it back whenever its holder dies. Whoever can take the lock of an
+//! instance knows that the instance is dead, and nobody else ever touches its boxes.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use box_core::{Error, Result};
+use box_wire::BoxId;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::fault;
+
+/// Instances whose boxes die with them carry this before their random name.
+const EPHEMERAL: &str = "run-";
+
+/// Longest name of a persistent instance.
+const NAME_BYTES_MAX: usize = 48;
+
+/// Whether an instance outlives its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InstanceKind {
+    /// This process only; whatever it leaves is removed by the next one.
+    Ephemeral,
+    /// Known by this name across restarts.
+    Persistent(String),
+}
+
+/// A living instance. The lease ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) name: String,
+    pub(crate) kind: InstanceKind,
+    instances: OwnedFd,
+    directory: OwnedFd,
+    boxes: OwnedFd,
+    _lease: OwnedFd,
+}
+
+/// An instance whose process is gone, now in our hands.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    pub(crate) name: String,
+    instances: OwnedFd,
+    boxes: Option<OwnedFd>,
+    _lease: OwnedFd,
+}
+
+/// Where state is kept unless somebody says otherwise: never a place that others can write to.
+pub fn default_state_dir() -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/strongbox");
+    }
+    let home = || std::env::var_os("HOME").map(PathBuf::from).unwrap_or_else(|| PathBuf::from("/"));
+    let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    base.unwrap_or_else(|| home().join(".local/state")).join("strongbox")
+}
+
+/// Opens the state directory, making it if need be, and refuses one that others can change.
+pub(crate) fn open_state(path: &Path) -> Result<OwnedFd> {
+    let failed = |error: std::io::Error| Error::io(format!("opening the state directory {}", path.display()), error);
+    if !path.exists() {
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
+        builder.create(path).map_err(failed)?;
+    }
+    let state = open_directory(CWD, path).map_err(|error| failed(error.into()))?;
+    let stat = rustix::fs::fstat(&state).map_err(|error| failed(error.into()))?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        let reason = "it must belong to the user that runs strongbox and be writable by nobody else";
+        let fix = format!("chown and chmod 700 {}, or choose another with --state-dir", path.display());
+        return Err(Error::Unavailable { what: path.display().to_string(), reason: reason.to_owned(), fix });
+    }
+    for name in ["instances", "images"] {
+        make_directory(&state, name).map_err(|error| failed(error.into()))?;
+    }
+    Ok(state)
+}
+
+impl Instance {
+    /// Starts an instance, or takes a persistent one over whose process is gone.
+    pub(crate) fn start(state: &OwnedFd, kind: InstanceKind) -> Result<Self> {
+        let name = match &kind {
+            InstanceKind::Ephemeral => format!("{EPHEMERAL}{}", random_name()?),
+            InstanceKind::Persistent(name) => checked_name(name)?,
+        };
+        let failed = |error: Errno| Error::io(format!("starting the instance {name}"), error);
+        let guard = guard(state)?;
+        let instances = open_directory(state, "instances").map_err(failed)?;
+        make_directory(&instances, &name).map_err(failed)?;
+        let directory = open_directory(&instances, &name).map_err(failed)?;
+        let Some(lease) = try_lock(&directory).map_err(failed)? else {
+            return Err(Error::Unavailable {
+                what: format!("the instance {name}"),
+                reason: "another process is running it".to_owned(),
+                fix: "stop that process, or choose another instance or state directory".to_owned(),
+            });
+        };
+        make_directory(&directory, "boxes").map_err(failed)?;
+        let boxes = open_directory(&directory, "boxes").map_err(failed)?;
+        drop(guard);
+        fault::point("instance_made");
+        Ok(Self { name, kind, instances, directory, boxes, _lease: lease })
+    }
+
+    /// Makes the directory of a new box. An existing one means that the id is taken.
+    pub(crate) fn make_box(&self, id: &BoxId) -> Result<OwnedFd> {
+        let failed = |error: Errno| Error::io(format!("making the directory of box {id}"), error);
+        match rustix::fs::mkdirat(&self.boxes, id.as_str(), Mode::from_raw_mode(0o700)) {
+            Ok(()) => self.open_box(id).map_err(failed),
+            Err(Errno::EXIST) => Err(box_wire::Invalid::new("box id", id.as_str(), "an id that no box has").into()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Opens the directory of a box.
+    pub(crate) fn open_box(&self, id: &BoxId) -> rustix::io::Result<OwnedFd> {
+        open_directory(&self.boxes, id.as_str())
+    }
+
+    /// Ids of all boxes that have a directory.
+    pub(crate) fn list(&self) -> Vec<BoxId> {
+        list(&self.boxes)
+    }
+
+    /// Removes the directory of a box that is gone.
+    pub(crate) fn remove_box(&self, id: &BoxId) -> Result<()> {
+        remove_box(&self.boxes, id)
+    }
+
+    /// Ends an instance that leaves nothing behind.
+    pub(crate) fn end(self) {
+        if self.kind == InstanceKind::Ephemeral {
+            remove_instance(&self.instances, &self.directory, &self.name);
+        }
+    }
+}
+
+impl Remains {
+    /// Every ephemeral instance whose process is gone.
+    pub(crate) fn find(state: &OwnedFd) -> Result<Vec<Self>> {
+        let failed = |error: Errno| Error::io("looking for instances that died", error);
+        let _guard = guard(state)?;
+        let instances = open_directory(state, "instances").map_err(failed)?;
+        let mut found = Vec::new();
+        for name in names(&instances).into_iter().filter(|name| name.starts_with(EPHEMERAL)) {
+            // Opened without following links: what is not a directory of ours is not looked into.
+            let Ok(directory) = open_directory(&instances, &name) else { continue };
+            if let Ok(Some(lease)) = try_lock(&directory) {
+                let boxes = open_directory(&directory, "boxes").ok();
+                let instances = open_directory(state, "instances").map_err(failed)?;
+                found.push(Self { name, instances, boxes, _lease: lease });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Ids of the boxes that it left.
+    pub(crate) fn list(&self) -> Vec<BoxId> {
+        self.boxes.as_ref().map(list).unwrap_or_default()
+    }
+
+    /// Opens the directory of one of them.
+    pub(crate) fn open_box(&self, id: &BoxId) -> Option<OwnedFd> {
+        open_directory(self.boxes.as_ref()?, id.as_str()).ok()
+    }
+
+    /// Removes the directory of one of them.
+    pub(crate) fn remove_box(&self, id: &BoxId) -> Result<()> {
+        self.boxes.as_ref().map_or(Ok(()), |boxes| remove_box(boxes, id))
+    }
+
+    /// Removes what is left of the instance itself.
+    pub(crate) fn clear(self) {
+        if let Ok(directory) = open_directory(&self.instances, &self.name) {
+            remove_instance(&self.instances, &directory, &self.name);
+        }
+    }
+}
+
+/// Held for the moments in which instances come and go, so that a new one is never taken for a dead one.
+fn guard(state: &OwnedFd) -> Result<OwnedFd> {
+    let failed = |error: Errno| Error::io("locking the state directory", error);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(state, "instances.lock", flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
+    Ok(file)
+}
+
+/// Takes the lease of an instance, if nobody has it.
+fn try_lock(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, "lock", flags, Mode::from_raw_mode(0o600))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Files that we put into a box's directory. Nothing else is ever in one.
+const BOX_FILES: [&str; 5] = ["record.json", "record.json.new", "agent.sock", "disk.img", "disk.img.new"];
+
+fn remove_box(boxes: &OwnedFd, id: &BoxId) -> Result<()> {
+    let failed = |error: Errno| Error::io(format!("removing the directory of box {id}"), error);
+    let directory = match open_directory(boxes, id.as_str()) {
+        Ok(directory) => directory,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    for name in BOX_FILES {
+        match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    rustix::fs::unlinkat(boxes, id.as_str(), AtFlags::REMOVEDIR).map_err(failed)
+}
+
+/// Removes an instance's own files. What is not empty stays, for a later start to look at again.
+fn remove_instance(instances: &OwnedFd, directory: &OwnedFd, name: &str) {
+    if rustix::fs::unlinkat(directory, "boxes", AtFlags::REMOVEDIR).is_ok_and(|()| true)
+        || open_directory(directory, "boxes").is_err()
+    {
+        let _ = rustix::fs::unlinkat(directory, "lock", AtFlags::empty());
+        let _ = rustix::fs::unlinkat(instances, name, AtFlags::REMOVEDIR);
+    }
+}
+
+fn list(boxes: &OwnedFd) -> Vec<BoxId> {
+    names(boxes).into_iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+fn names(directory: &OwnedFd) -> Vec<String> {
+    let Ok(entries) = rustix::fs::Dir::read_from(directory) else { return Vec::new() };
+    let text = |entry: rustix::fs::DirEntry| entry.file_name().to_str().ok().map(str::to_owned);
+    entries.flatten().filter_map(text).filter(|name| name != "." && name != "..").collect()
+}
+
+fn make_directory(parent: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn open_directory(
+    parent: impl std::os::fd::AsFd,
+    name: impl rustix::path::Arg,
+) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+fn random_name() -> Result<String> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .map_err(|error| Error::io("choosing a name", error))?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(random)))
+}
+
+fn checked_name(name: &str) -> Result<String> {
+    let parsed: BoxId = name.parse()?;
+    if parsed.as_str().len() > NAME_BYTES_MAX || parsed.as_str().starts_with(EPHEMERAL) {
+        let allowed = format!("at most {NAME_BYTES_MAX} bytes, not starting with {EPHEMERAL}");
+        return Err(box_wire::Invalid::new("instance", name, allowed).into());
+    }
+    Ok(parsed.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_living_instance_is_never_found_among_the_remains() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = open_state(directory.path()).unwrap();
+        let living = Instance::start(&state, InstanceKind::Ephemeral).unwrap();
+        assert!(Remains::find(&state).unwrap().is_empty());
+        let name = living.name.clone();
+        let id: BoxId = "b".parse().unwrap();
+        living.make_box(&id).unwrap();
+        drop(living);
+        let remains = Remains::find(&state).unwrap();
+        assert_eq!(remains.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), [name.as_str()]);
+        for one in remains {
+            assert_eq!(one.list(), std::slice::from_ref(&id));
+            one.remove_box(&id).unwrap();
+            one.clear();
+        }
+        assert!(!directory.path().join("instances").join(name).exists());
+    }
+
+    #[test]
+    fn two_processes_cannot_run_one_instance() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = open_state(directory.path()).unwrap();
+        let kind = InstanceKind::Persistent("main".to_owned());
+        let first = Instance::start(&state, kind.clone()).unwrap();
+        assert_eq!(Instance::start(&state, kind.clone()).unwrap_err().code(), "unavailable");
+        drop(first);
+        assert!(Instance::start(&state, kind).is_ok());
+        assert!(Instance::start(&state, InstanceKind::Persistent("run-x".to_owned())).is_err());
+    }
+
+    #[test]
+    fn a_state_directory_that_others_can_change_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert_eq!(open_state(directory.path()).unwrap_err().code(), "unavailable");
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_an_instance_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::create_dir(outside.path().join("boxes")).unwrap();
+        std::fs::write(outside.path().join("lock"), b"").unwrap();
+        let state = open_state(directory.path()).unwrap();
+        std::os::unix::fs::symlink(outside.path(), directory.path().join("instances/run-evil")).unwrap();
+        assert!(Remains::find(&state).unwrap().is_empty());
+        assert!(outside.path().join("boxes").exists());
+    }
+}

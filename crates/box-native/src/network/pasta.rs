@@ -1,0 +1,58 @@
+//! `pasta`: packets become sockets of an ordinary program; the box has the host's addresses.
+
+use box_core::Result;
+
+use super::helper::{self, HelperProcess, Ready};
+use super::{Namespaces, Obstacle, Target, failure, find_program, require_program, resolver, routes};
+
+/// Every option that keeps the host out of reach, in a form that all releases since 2023 know.
+///
+/// The namespace is named by the helper's standard input and the pid file by its standard output, because newer releases
+/// close every other descriptor first.
+const ARGUMENTS: &[&str] = &[
+    "--foreground",
+    "--quiet",
+    "--config-net",
+    // The gateway's address would otherwise lead to the host's loopback.
+    "--no-map-gw",
+    // No port is forwarded, in either direction.
+    "--tcp-ports=none",
+    "--udp-ports=none",
+    "--tcp-ns=none",
+    "--udp-ns=none",
+    // The interface is set up by --config-net: nobody in the box has to ask for addresses.
+    "--no-dhcp",
+    "--no-dhcpv6",
+    "--no-ra",
+    "--ns-ifname=eth0",
+    // We have joined the user namespace already, and end the helper ourselves.
+    "--netns-only",
+    "--no-netns-quit",
+    "--pid=/proc/self/fd/1",
+    "--netns=/proc/self/fd/0",
+];
+
+pub(super) fn check() -> Result<(), Obstacle> {
+    require_program("pasta", "passt")?;
+    helper::check_tunnel_device()?;
+    if routes::has_default(routes::OURS) {
+        return Ok(());
+    }
+    Err(Obstacle::new("this machine has no default route itself", "add one with `ip route add default via GATEWAY`"))
+}
+
+pub(super) fn attach(namespaces: &Namespaces, target: Target<'_>) -> Result<HelperProcess> {
+    let program = find_program("pasta").ok_or_else(|| failure("the program pasta has disappeared"))?;
+    helper::start(
+        &program,
+        |_| ARGUMENTS.iter().map(ToString::to_string).collect(),
+        Ready::OnStdout,
+        namespaces,
+        target,
+    )
+}
+
+/// The host's own servers: the box reaches them as the host does.
+pub(super) fn resolv_conf() -> Result<String> {
+    Ok(resolver::text(&resolver::of_host(|_| true)?))
+}

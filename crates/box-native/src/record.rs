@@ -1,0 +1,117 @@
+//! What is on disk about a box before anything of it exists, so that the next start can remove what a crash left.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use box_core::{Error, Result};
+use box_wire::BoxId;
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::network::Attachment;
+
+const NAME: &str = "record.json";
+
+/// A record is a few hundred bytes; more than this was not written by us.
+const BYTES_MAX: usize = 64 << 10;
+
+/// Everything that exists, or is about to, because of one box.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The box.
+    pub(crate) id: BoxId,
+    /// Name of its directories in the cgroup hierarchies.
+    pub(crate) cgroup: String,
+    /// Its range of ids, where it has one of its own.
+    pub(crate) range: Option<u32>,
+    /// Its way out, where it has one.
+    pub(crate) network: Option<Attachment>,
+    /// Its first process, once it was started.
+    pub(crate) agent: Option<Process>,
+}
+
+/// A process that cannot be mistaken for a later one of the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) start_time_ticks: u64,
+}
+
+impl Process {
+    /// The process that has this number now.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may hold anything, blanks and parentheses included: count from its end.
+        let after = stat.rsplit_once(')')?.1;
+        let start_time_ticks = after.split_ascii_whitespace().nth(19)?.parse().ok()?;
+        Some(Self { pid, start_time_ticks })
+    }
+
+    /// A descriptor of the process, if it is still the same one.
+    pub(crate) fn open(self) -> Option<OwnedFd> {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+        let descriptor = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+        // Asked after opening: from here on the number cannot come to mean another process.
+        (Self::of(self.pid) == Some(self)).then_some(descriptor)
+    }
+}
+
+impl Record {
+    /// Writes the record into the box's directory, replacing an older one as a whole.
+    pub(crate) fn write(&self, directory: impl AsFd) -> Result<()> {
+        let failed = |error: std::io::Error| Error::io("writing the record of a box", error);
+        let text = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
+        let temporary = format!("{NAME}.new");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let write = || -> rustix::io::Result<()> {
+            let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from_raw_mode(0o600))?;
+            let mut rest = text.as_slice();
+            while !rest.is_empty() {
+                let count = rustix::io::write(&file, rest)?;
+                rest = &rest[count..];
+            }
+            // No fsync: a record guards against the death of this process. When the machine dies, the box dies with it.
+            rustix::fs::renameat(&directory, &temporary, &directory, NAME)
+        };
+        write().map_err(|error| failed(error.into()))
+    }
+
+    /// Reads the record of a box; `None` when there is none that can be read.
+    pub(crate) fn read(directory: impl AsFd) -> Option<Self> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&directory, NAME, flags, Mode::empty()).ok()?;
+        let mut text = vec![0; BYTES_MAX];
+        let mut length = 0;
+        loop {
+            match rustix::io::read(&file, &mut text[length..]).ok()? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        serde_json::from_slice(&text[..length]).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_of_the_same_number() {
+        let own = Process::of(std::process::id()).unwrap();
+        assert!(own.open().is_some());
+        assert!(Process { start_time_ticks: own.start_time_ticks + 1, ..own }.open().is_none());
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = std::fs::File::open(directory.path()).unwrap();
+        let id = "a".parse().unwrap();
+        let record = Record { id, cgroup: "i.a".into(), range: Some(3), network: None, agent: None };
+        assert_eq!(Record::read(&opened), None);
+        record.write(&opened).unwrap();
+        assert_eq!(Record::read(&opened), Some(record));
+        std::fs::write(directory.path().join(NAME), b"{garbled").unwrap();
+        assert_eq!(Record::read(&opened), None);
+    }
+}

@@ -1,0 +1,213 @@
+use super::interpreter::{Call, I386, Outcome, X86_64, run};
+use super::*;
+
+const ALLOW: u32 = 0x7FFF_0000;
+const EPERM: u32 = 0x0005_0001;
+const ENOSYS: u32 = 0x0005_0026;
+const EPROTONOSUPPORT: u32 = 0x0005_005D;
+const KILL_PROCESS: u32 = 0x8000_0000;
+
+/// Rubbish for the upper half of an argument, which the kernel ignores where it takes an `int`.
+const RUBBISH: u64 = 0xDEAD_BEEF_0000_0000;
+
+fn outcome(set: SyscallSet, architecture: u32, number: u32, arguments: &[u64]) -> Outcome {
+    let programs = programs(set).unwrap();
+    assert_eq!(programs.len(), 1);
+    let mut all = [0; 6];
+    all[..arguments.len()].copy_from_slice(arguments);
+    run(&programs[0], Call { architecture, number, arguments: all })
+}
+
+fn action(number: i64, arguments: &[u64]) -> u32 {
+    outcome(SyscallSet::Default, X86_64, u32::try_from(number).unwrap(), arguments).action
+}
+
+/// Asks twice: with clean arguments and with rubbish in every upper half.
+fn expect(number: i64, arguments: &[u64], expected: u32) {
+    let dirty: Vec<u64> = arguments.iter().map(|argument| argument | RUBBISH).collect();
+    for arguments in [arguments, &dirty] {
+        let found = action(number, arguments);
+        assert_eq!(found, expected, "call {number} with {arguments:x?} answered {found:#x}, not {expected:#x}");
+    }
+}
+
+fn verdicts(set: SyscallSet) -> Vec<String> {
+    let line = |number: i64| {
+        let outcome = outcome(set, X86_64, u32::try_from(number).unwrap(), &[]);
+        let verdict = match outcome {
+            Outcome { looked_at_arguments: true, .. } => "depends".to_owned(),
+            Outcome { action: ALLOW, .. } => "allow".to_owned(),
+            Outcome { action: EPERM, .. } => "errno EPERM".to_owned(),
+            Outcome { action: ENOSYS, .. } => "errno ENOSYS".to_owned(),
+            Outcome { action, .. } => format!("{action:#x}"),
+        };
+        let name = names::name(number).map_or_else(|| format!("number {number}"), str::to_owned);
+        format!("{name}: {verdict}")
+    };
+    (0..=470).map(line).collect()
+}
+
+#[test]
+fn every_verdict_is_as_it_was() {
+    insta::assert_snapshot!("default", verdicts(SyscallSet::Default).join("\n"));
+}
+
+#[test]
+fn debug_adds_tracing_and_nothing_else() {
+    let default = verdicts(SyscallSet::Default);
+    let added: Vec<_> = verdicts(SyscallSet::Debug).into_iter().filter(|line| !default.contains(line)).collect();
+    assert_eq!(added, ["ptrace: allow", "process_vm_readv: allow", "process_vm_writev: allow"]);
+}
+
+#[test]
+fn programs_are_small() {
+    for set in [SyscallSet::Default, SyscallSet::Debug] {
+        for program in programs(set).unwrap() {
+            assert_eq!(program.len() % compile::INSTRUCTION_BYTES, 0);
+            let count = program.len() / compile::INSTRUCTION_BYTES;
+            assert!(count < 800, "{count} instructions: installing it slows every command down");
+        }
+    }
+}
+
+#[test]
+fn foreign_tables_are_shut() {
+    let getpid_of_i386 = outcome(SyscallSet::Default, I386, 20, &[]);
+    assert_eq!(getpid_of_i386.action, KILL_PROCESS);
+    for number in [0, 39, 435, 512, 547] {
+        let x32 = outcome(SyscallSet::Default, X86_64, 0x4000_0000 | number, &[]);
+        assert_eq!(x32.action, ENOSYS, "x32 call {number}");
+    }
+    for number in [471, 1000, u32::MAX] {
+        assert_eq!(outcome(SyscallSet::Default, X86_64, number, &[]).action, ENOSYS, "call {number}");
+    }
+}
+
+#[test]
+fn clone_makes_processes_and_threads_but_no_namespaces() {
+    let fork = 0x0120_0011;
+    let thread = 0x003D_0F00;
+    expect(libc::SYS_clone, &[fork], ALLOW);
+    expect(libc::SYS_clone, &[thread], ALLOW);
+    for flag in [
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWCGROUP,
+        libc::CLONE_NEWUTS,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWNET,
+    ] {
+        let flag = u64::from(flag.cast_unsigned());
+        expect(libc::SYS_clone, &[flag], EPERM);
+        expect(libc::SYS_clone, &[flag | fork], EPERM);
+    }
+    expect(libc::SYS_clone3, &[0], ENOSYS);
+}
+
+#[test]
+fn sockets_are_chosen_by_family_type_and_protocol() {
+    const CLOEXEC_NONBLOCK: u64 = 0o2_004_000;
+    let good = [
+        (1, 1, 0),
+        (1, 2, 0),
+        (1, 5, 0),
+        (16, 3, 0),
+        (16, 2, 0),
+        (2, 1, 0),
+        (2, 1, 6),
+        (2, 2, 0),
+        (2, 2, 17),
+        (2, 2, 1),
+        (10, 1, 0),
+        (10, 1, 6),
+        (10, 2, 0),
+        (10, 2, 17),
+        (10, 2, 58),
+    ];
+    let bad = [
+        // Raw and packet sockets, and protocols that are not for boxes: raw, SCTP, UDP-Lite, DCCP, L2TP.
+        (2, 3, 1),
+        (2, 3, 255),
+        (10, 3, 58),
+        (2, 10, 768),
+        (2, 1, 132),
+        (2, 5, 132),
+        (10, 1, 132),
+        (2, 2, 136),
+        (2, 6, 33),
+        (2, 2, 115),
+        (2, 2, 58),
+        (10, 2, 1),
+        // Netlink beyond routes: netfilter, xfrm, crypto, audit, generic, kobject events.
+        (16, 3, 12),
+        (16, 3, 6),
+        (16, 3, 21),
+        (16, 3, 9),
+        (16, 3, 16),
+        (16, 2, 15),
+        // Other families: alg, vsock, packet, xdp, key, tipc, bluetooth, can, rds, nfc, kcm, qrtr, smc, rxrpc, pppox, none.
+        (38, 5, 0),
+        (40, 1, 0),
+        (17, 3, 0),
+        (44, 3, 0),
+        (15, 3, 2),
+        (30, 5, 0),
+        (31, 3, 0),
+        (29, 3, 1),
+        (21, 5, 0),
+        (39, 5, 0),
+        (41, 5, 0),
+        (42, 2, 0),
+        (43, 1, 0),
+        (33, 2, 2),
+        (24, 1, 0),
+        (0, 1, 0),
+    ];
+    for call in [libc::SYS_socket, libc::SYS_socketpair] {
+        for (family, kind, protocol) in good {
+            expect(call, &[family, kind, protocol], ALLOW);
+            expect(call, &[family, kind | CLOEXEC_NONBLOCK, protocol], ALLOW);
+        }
+        for (family, kind, protocol) in bad {
+            expect(call, &[family, kind, protocol], EPERM);
+            expect(call, &[family, kind | CLOEXEC_NONBLOCK, protocol], EPERM);
+        }
+        expect(call, &[2, 1, 262], EPROTONOSUPPORT);
+    }
+}
+
+#[test]
+fn terminals_cannot_be_typed_into() {
+    const TIOCSTI: u64 = 0x5412;
+    const TIOCLINUX: u64 = 0x541C;
+    for request in [TIOCSTI, TIOCLINUX] {
+        expect(libc::SYS_ioctl, &[0, request], EPERM);
+    }
+    for request in [libc::TCGETS, libc::TIOCGWINSZ, libc::TIOCSCTTY, libc::FIONREAD] {
+        expect(libc::SYS_ioctl, &[0, request], ALLOW);
+    }
+}
+
+#[test]
+fn personality_keeps_randomisation() {
+    for value in [0, 0x8, 0x20000, 0x20008, 0xFFFF_FFFF] {
+        expect(libc::SYS_personality, &[value], ALLOW);
+    }
+    for value in [0x40000, 0x0040_0000, 0x0010_0000, 0x40008, 1] {
+        expect(libc::SYS_personality, &[value], EPERM);
+    }
+}
+
+#[test]
+fn no_devices_are_made() {
+    for (call, before_mode) in [(libc::SYS_mknod, 1), (libc::SYS_mknodat, 2)] {
+        let arguments = |kind: u32| [vec![0; before_mode], vec![u64::from(kind | 0o644)]].concat();
+        for kind in [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK] {
+            expect(call, &arguments(kind), ALLOW);
+        }
+        for kind in [libc::S_IFCHR, libc::S_IFBLK] {
+            expect(call, &arguments(kind), EPERM);
+        }
+    }
+}

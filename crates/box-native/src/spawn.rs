@@ -1,0 +1,306 @@
+//! Makes a box: intent first, then cgroup, process, maps, plan; and the report of the agent last.
+
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use box_core::{BoxSpec, Error, Grant, Guarantees, MountMode, Persistence, Result};
+use box_wire::frame::{self, HEADER_BYTES};
+use box_wire::message::Verified;
+use box_wire::plan::{MemoryFiles as PlannedMemory, Storage, Tracking};
+use box_wire::{BoxId, Header, Kind, Plan, Report};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+use crate::backend::Inner;
+use crate::cgroup::{self, BoxCgroup, MemoryFiles};
+use crate::guarantee::{self, Findings};
+use crate::host_root::HostRoot;
+use crate::ids::{IdMaps, Ranges};
+use crate::image::RootTree;
+use crate::network::{self, Target};
+use crate::plan::{self, Draft, Facts, Source};
+use crate::record::{Process, Record};
+use crate::sys::{self, Launch, Launched};
+use crate::trees::{self, Baggage, Way};
+use crate::{disk, fault, image, seccomp};
+
+/// How long an agent may take to set a box up. Real ones take milliseconds.
+const SETUP_WAIT: Duration = Duration::from_secs(20);
+
+/// Claims of id ranges that are tried before giving up. There are thousands of ranges.
+const CLAIMS_MAX: u32 = 64;
+
+/// The listening socket in the box's directory.
+pub(crate) const SOCKET: &str = "agent.sock";
+
+/// The file system image in the box's directory.
+const DISK: &str = "disk.img";
+
+/// A box that stands.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) agent: Process,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) cgroup: BoxCgroup,
+    pub(crate) directory: OwnedFd,
+    pub(crate) guarantees: Guarantees,
+    /// Held while the box is to die with us.
+    pub(crate) lifeline: Option<UnixStream>,
+}
+
+/// What is opened and decided before anything is made.
+struct Prepared {
+    grants: Vec<Grant>,
+    image: Option<RootTree>,
+    network: Option<network::Method>,
+    seccomp: Vec<Vec<u8>>,
+}
+
+/// Makes a box. On an error the caller removes, by the record, whatever had been made.
+pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<Made> {
+    let prepared = prepare(inner, spec)?;
+    let mut record = Record {
+        id: id.clone(),
+        cgroup: format!("{}.{id}", inner.instance.name),
+        range: None,
+        network: prepared.network.map(|method| network::intent(method, id)),
+        agent: None,
+    };
+    let maps = claim_ids(inner, &mut record, &directory)?;
+    let agent = maps.agent();
+    let owner = (maps.host_user(agent.uid), maps.host_group(agent.gid));
+    let (Some(uid), Some(gid)) = owner else { return Err(setup("ids", "the agent has no id on the host")) };
+    let cgroup = inner.cgroups.create(&record.cgroup, &limits(spec), (uid, gid))?;
+    fault::point("cgroup_made");
+    let listener = listen(&directory)?;
+    fault::point("socket_made");
+    let (control, theirs) = UnixStream::pair().map_err(|error| Error::io("making a socket pair", error))?;
+    let launched = launch(inner, &cgroup, &theirs)?;
+    drop(theirs);
+    fault::point("agent_started");
+    record.agent = Process::of(launched.pid);
+    record.write(&directory)?;
+    fault::point("record_completed");
+    maps.write(launched.pid)?;
+    fault::point("ids_mapped");
+    let facts = Facts {
+        id,
+        agent,
+        host_root: prepared.image.is_none().then(HostRoot::get),
+        resolver: prepared.network.map(network::resolv_conf).transpose()?,
+        pids_counted: inner.cgroups.kind() != cgroup::DriverKind::Absent,
+    };
+    let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
+    let (plan, baggage) = complete(inner, draft, spec, &prepared, &maps, &cgroup, listener, launched.pid, &directory)?;
+    attach_network(&mut record, &directory, &cgroup, launched.pid)?;
+    send_plan(&control, &plan, &baggage)?;
+    drop(baggage);
+    fault::point("plan_sent");
+    let verified = hear_report(&control)?;
+    let enforced = cgroup.verify(launched.pid)?;
+    verify_namespaces(launched.pid)?;
+    let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
+    let guarantees = guarantee::compute(spec, &findings);
+    spec.floors.check(&guarantees)?;
+    fault::point("box_ready");
+    let agent = record.agent.ok_or_else(|| setup("agent", "it ended while it was being started"))?;
+    let lifeline = spec.dies_with_maker.then_some(control);
+    Ok(Made { agent, pidfd: launched.pidfd, cgroup, directory, guarantees, lifeline })
+}
+
+/// Decides everything that can be refused, so that a refusal leaves nothing to undo.
+fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
+    spec.validate()?;
+    if spec.persistence == Persistence::Disk && inner.way == Way::Paths {
+        return Err(Error::Unavailable {
+            what: "a box on disk".to_owned(),
+            reason: "only root can mount a file system image".to_owned(),
+            fix: "run strongbox as root, or keep the box in memory".to_owned(),
+        });
+    }
+    Ok(Prepared {
+        grants: spec.mounts.iter().map(|mount| inner.mount_policy.grant(mount)).collect::<Result<_>>()?,
+        image: image::resolve(&spec.image, &inner.images)?,
+        network: plan::has_network(spec).then(|| network::choose(inner.network_method)).transpose()?,
+        seccomp: seccomp::programs(spec.syscalls)?,
+    })
+}
+
+fn limits(spec: &BoxSpec) -> cgroup::Limits {
+    cgroup::Limits { cpus: spec.cpus, memory_bytes_max: spec.memory_mb << 20, pids_max: spec.pids_limit }
+}
+
+/// Writes the intent and claims a range of ids, in that order.
+fn claim_ids(inner: &Inner, record: &mut Record, directory: &OwnedFd) -> Result<IdMaps> {
+    let Some(ranges) = &inner.ranges else {
+        record.write(directory)?;
+        fault::point("record_written");
+        return Ok(IdMaps::rootless());
+    };
+    for _ in 0..CLAIMS_MAX {
+        let range = Ranges::pick()?;
+        record.range = Some(range);
+        record.write(directory)?;
+        fault::point("record_written");
+        if ranges.claim(range, &record.cgroup)? {
+            fault::point("range_claimed");
+            return Ok(IdMaps::of_range(range));
+        }
+    }
+    Err(setup("ids", "every range of ids that was tried is taken; are there thousands of boxes?"))
+}
+
+/// A listening socket in the box's directory, where nobody but us can reach it.
+fn listen(directory: &OwnedFd) -> Result<OwnedFd> {
+    let failed = |error: std::io::Error| Error::io("making the agent's socket", error);
+    // By way of the descriptor, because a socket's path may only have 107 bytes.
+    let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
+    let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener.into())
+}
+
+fn launch(inner: &Inner, cgroup: &BoxCgroup, control: &UnixStream) -> Result<Launched> {
+    let program = box_agent_image::sealed().map_err(|error| Error::io("preparing the agent", error))?;
+    let entrances = cgroup.entrances()?;
+    let launch = Launch {
+        program,
+        control: control.as_fd(),
+        null: inner.null.as_fd(),
+        cgroup: cgroup.agent_directory(),
+        entrances: &entrances,
+    };
+    sys::launch(&launch).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOSPC | libc::EUSERS) => Error::Unavailable {
+            what: "a new set of namespaces".to_owned(),
+            reason: error.to_string(),
+            fix: "run `strongbox doctor`: it says which setting forbids it".to_owned(),
+        },
+        _ => Error::io("starting the agent in new namespaces", error),
+    })
+}
+
+/// Opens everything that the plan needs from outside and fills in the numbers.
+#[expect(clippy::too_many_arguments, reason = "each is one thing that the plan refers to, and this is the one place")]
+fn complete(
+    inner: &Inner,
+    draft: Draft,
+    spec: &BoxSpec,
+    prepared: &Prepared,
+    maps: &IdMaps,
+    cgroup: &BoxCgroup,
+    listener: OwnedFd,
+    pid: u32,
+    directory: &OwnedFd,
+) -> Result<(Plan, Baggage)> {
+    let Draft { mut plan, sources } = draft;
+    let mut baggage = Baggage::default();
+    plan.listener = baggage.add(listener);
+    let namespace = || trees::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error));
+    for source in sources {
+        plan.trees.push(match (source, &prepared.image) {
+            (Source::Host(path), _) => trees::host(&path, inner.way, &mut baggage)?,
+            (Source::Grant(index), _) => {
+                let (grant, mount) = (&prepared.grants[index], &spec.mounts[index]);
+                let workload = (spec.user.uid, spec.user.gid);
+                trees::granted(grant, mount.mode == MountMode::Rw, maps, workload, inner.way, &mut baggage)?
+            }
+            (Source::Image, Some(image)) => trees::image(image, &namespace()?, inner.way, &mut baggage)?,
+            (Source::Image, None) => return Err(setup("image", "the plan asks for an image that there is not")),
+        });
+    }
+    if spec.persistence == Persistence::Disk {
+        disk::make_image(directory.as_fd(), DISK, spec.disk_bytes_max(), spec.disk_inodes_max())?;
+        fault::point("disk_made");
+        let mount = disk::mount_image(directory.as_fd(), DISK)?;
+        sys::map_mount_ids(&mount, namespace()?.as_fd()).map_err(|error| Error::io("mapping the disk's ids", error))?;
+        plan.storage = Storage::Mount(baggage.add(mount));
+    }
+    if let Some(files) = cgroup.tracking()? {
+        let directory = baggage.add(files.directory);
+        let memory = match files.memory {
+            MemoryFiles::PerExec => PlannedMemory::PerExec,
+            MemoryFiles::Absent => PlannedMemory::Absent,
+            MemoryFiles::PerBox { oom_control, peak } => {
+                PlannedMemory::PerBox { oom_control: baggage.add(oom_control), peak: baggage.add(peak) }
+            }
+        };
+        plan.tracking = Tracking::Cgroup { directory, memory };
+    }
+    Ok((plan, baggage))
+}
+
+/// Gives the box its way out. The record is written before and after, so that whatever exists is known.
+fn attach_network(record: &mut Record, directory: &OwnedFd, cgroup: &BoxCgroup, pid: u32) -> Result<()> {
+    let Some(mut attachment) = record.network.clone() else { return Ok(()) };
+    let helper = cgroup.helper_directory()?;
+    let target = Target { agent_pid: pid, helper_cgroup: helper.as_ref().map(AsFd::as_fd) };
+    let attached = network::attach(&mut attachment, &target);
+    record.network = Some(attachment);
+    record.write(directory)?;
+    attached?;
+    fault::point("network_attached");
+    Ok(())
+}
+
+fn send_plan(control: &UnixStream, plan: &Plan, baggage: &Baggage) -> Result<()> {
+    let failed = |error: std::io::Error| Error::io("sending the plan", error);
+    let bytes = frame::encode(Kind::Plan, plan)?;
+    let descriptors: Vec<_> = baggage.0.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(box_wire::limits::PLAN_DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(setup("plan", "it needs more descriptors than can travel with it"));
+    }
+    // The descriptors go with the header, where the agent expects them; the rest follows as plain bytes.
+    let (head, mut rest) = bytes.split_at(HEADER_BYTES);
+    rustix::net::sendmsg(control, &[IoSlice::new(head)], &mut ancillary, SendFlags::NOSIGNAL)
+        .map_err(|error| failed(error.into()))?;
+    while !rest.is_empty() {
+        let count = rustix::net::send(control, rest, SendFlags::NOSIGNAL).map_err(|error| failed(error.into()))?;
+        rest = &rest[count..];
+    }
+    Ok(())
+}
+
+fn hear_report(mut control: &UnixStream) -> Result<Verified> {
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => setup("agent", "it ended without a word"),
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => setup("agent", "it did not finish in time"),
+        _ => Error::io("waiting for the agent", error),
+    };
+    control.set_read_timeout(Some(SETUP_WAIT)).map_err(failed)?;
+    let mut header = [0; HEADER_BYTES];
+    control.read_exact(&mut header).map_err(failed)?;
+    let header = Header::from_bytes(header)?;
+    if header.kind != Kind::Report {
+        return Err(box_wire::FrameError::Unexpected(header.kind).into());
+    }
+    let mut payload = vec![0; header.payload_bytes];
+    control.read_exact(&mut payload).map_err(failed)?;
+    match frame::decode(Kind::Report, &payload)? {
+        Report::Ready(verified) => Ok(verified),
+        Report::Failed { step, message } => Err(Error::Setup { step, reason: message }),
+    }
+}
+
+/// Checks from outside that the box shares none of our namespaces.
+fn verify_namespaces(pid: u32) -> Result<()> {
+    for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+        let read = |process: &str| rustix::fs::readlink(format!("/proc/{process}/ns/{kind}"), Vec::new());
+        match (read("self"), read(&pid.to_string())) {
+            (Ok(ours), Ok(theirs)) if ours != theirs => {}
+            (Ok(_), Ok(_)) => return Err(setup("verify", &format!("the box shares our {kind} namespace"))),
+            // An ordinary user may not look at a process that hides itself; then the agent's word has to do.
+            _ if !rustix::process::geteuid().is_root() => {}
+            _ => return Err(setup("verify", &format!("the {kind} namespace of the box cannot be examined"))),
+        }
+    }
+    Ok(())
+}
+
+fn setup(step: &str, reason: &str) -> Error {
+    Error::Setup { step: step.to_owned(), reason: reason.to_owned() }
+}
