@@ -1,1 +1,56 @@
-fn main() {}
+//! Tasks of this repository: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a task's output on the terminal is its whole purpose")]
+
+mod bench;
+mod cargo;
+mod machine;
+mod packages;
+mod run;
+mod test;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Tasks of this repository: prove the tree, keep it tidy, measure it.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    after_help = "\
+Where to begin:
+  cargo xtask tidy                      seconds: rules that no compiler holds
+  cargo xtask test --only unit          a minute: unit tests of all crates
+  cargo xtask test --list               what the whole proof consists of
+  cargo xtask test                      everything, as CI runs it (as root: both halves)
+  cargo xtask bench -- --help           what can be measured
+
+Everything that a task writes goes to target/: reports/ (verdict tables), vm/ (the virtual machine), peers/, bench/."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run the whole proof, or some stages of it
+    Test(test::Options),
+    /// Check dependency arrows, READMEs, sizes, forbidden words and that SPECIFICATION.md names real tests
+    Tidy,
+    /// Build and run the benchmarks against the peers that this machine can have
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().task {
+        Task::Test(options) => test::run(&options),
+        Task::Tidy => tidy::run(),
+        Task::Bench(options) => bench::run(&options),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

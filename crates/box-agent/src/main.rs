@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     // First of all: nothing may look into this process, and it has a name by which people recognise it.
     let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let named = rustix::thread::set_name(c"strongbox-agent");
+    sys::default_signals();
     let Ok(control) = sys::inherited(CONTROL_DESCRIPTOR) else { return ExitCode::from(2) };
     let Ok((plan, descriptors)) = control::receive_plan(&control) else { return ExitCode::from(3) };
     if let Err(error) = hidden.and(named) {

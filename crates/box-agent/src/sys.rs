@@ -162,12 +162,19 @@ pub(crate) fn read_signal(descriptor: impl AsFd) -> Option<(i32, u32)> {
     whole.then(|| (i32::try_from(info.ssi_signo).unwrap_or(0), info.ssi_pid))
 }
 
-/// Gives a new process the default reaction to all signals, none blocked.
-pub(crate) fn reset_signals() {
-    for signal in 1..=64 {
+/// Gives this process the default reaction to all signals. What was ignored by whoever started us would otherwise be ignored
+/// by everything that we start. Writing to a pipe that nobody reads stays an error for us and not a signal.
+pub(crate) fn default_signals() {
+    for signal in (1..=64).filter(|&signal| signal != libc::SIGPIPE) {
         // SAFETY: SIG_DFL is a valid disposition; signals that cannot be changed answer EINVAL, which is fine.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
+}
+
+/// Lets all signals through again in a new process.
+pub(crate) fn unblock_signals() {
+    // SAFETY: SIG_DFL is a valid disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     // SAFETY: the set is initialised by sigemptyset before use, and the pointers are to live locals.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -216,6 +223,12 @@ pub(crate) fn drop_bounding_set() {
             break;
         }
     }
+}
+
+/// Whether no capability is left in the bounding set.
+pub(crate) fn bounding_set_is_empty() -> bool {
+    // SAFETY: the call takes plain numbers; it answers -1 past the last capability that the kernel knows.
+    (0..=63).all(|capability| unsafe { libc::prctl(libc::PR_CAPBSET_READ, capability, 0, 0, 0) } <= 0)
 }
 
 /// Sends a signal to a process by number. Only for children that have not been reaped, whose number cannot be reused.

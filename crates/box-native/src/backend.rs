@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use box_core::backend::FindingState;
@@ -17,10 +17,11 @@ use tokio::net::UnixStream;
 
 use crate::cgroup::{BoxCgroup, Cgroups};
 use crate::ids::Ranges;
-use crate::instance::{self, Instance, InstanceKind, Remains};
+use crate::instance::{self, Instance, InstanceKind, Remains, State};
 use crate::network::Method;
 use crate::record::{Process, Record};
-use crate::trees::Way;
+use crate::skeleton::Skeleton;
+use crate::trees::{HostTrees, Way};
 use crate::{destroy, doctor, fault, spawn};
 
 /// How a native backend is set up.
@@ -65,7 +66,12 @@ pub(crate) struct Inner {
     pub(crate) mount_policy: MountPolicy,
     pub(crate) network_method: Option<Method>,
     pub(crate) images: SafeRoot,
+    pub(crate) disks: OwnedFd,
     pub(crate) null: OwnedFd,
+    /// What boxes without an image share, made when the first of them is; root only.
+    pub(crate) skeleton: OnceLock<Skeleton>,
+    /// Files of the host that are always shown, opened once.
+    pub(crate) host_trees: HostTrees,
     /// Boxes that this process made or adopted. Never locked while one is being made.
     boxes: Mutex<HashMap<BoxId, Arc<LiveBox>>>,
 }
@@ -86,19 +92,22 @@ impl Native {
     }
 
     fn open_now(config: NativeConfig) -> Result<Self> {
-        let state = instance::open_state(&config.state_dir)?;
+        let state = State::open(&config.state_dir)?;
         let root = rustix::process::geteuid().is_root();
         let ranges = root.then(Ranges::open).transpose()?;
         let cgroups = Cgroups::detect();
         for remains in Remains::find(&state)? {
-            destroy::sweep(remains, &cgroups, ranges.as_ref());
+            destroy::sweep(
+                remains,
+                &destroy::Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks: &state.disks },
+            );
         }
+        instance::sweep_disks(&state)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| Error::io("opening /dev/null", error))?;
         let mut mount_policy = config.mount_policy;
-        let real = config.state_dir.canonicalize().unwrap_or(config.state_dir);
-        let images = SafeRoot::open_path(&real.join("images"))?;
-        mount_policy.denied.push(real);
+        let images = SafeRoot::open_path(&state.path.join("images"))?;
+        mount_policy.denied.push(state.path.clone());
         let inner = Inner {
             instance: Instance::start(&state, config.instance)?,
             cgroups,
@@ -107,7 +116,10 @@ impl Native {
             mount_policy,
             network_method: config.network_method,
             images,
+            disks: state.disks,
             null,
+            skeleton: OnceLock::new(),
+            host_trees: HostTrees::default(),
             boxes: Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -175,7 +187,8 @@ impl Inner {
         let live = self.known().remove(id);
         let Ok(directory) = self.instance.open_box(id) else { return Ok(()) };
         let record = Record::read(&directory);
-        destroy::dismantle(record.as_ref(), live.as_deref(), &self.cgroups, self.ranges.as_ref())?;
+        let places = destroy::Places { cgroups: &self.cgroups, ranges: self.ranges.as_ref(), disks: &self.disks };
+        destroy::dismantle(record.as_ref(), live.as_deref(), &places)?;
         self.instance.remove_box(id)?;
         fault::point("directory_removed");
         Ok(())

@@ -1,6 +1,6 @@
 //! Ends a box and removes everything that existed because of it, whatever state it was left in.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use box_core::{Error, Result};
@@ -10,26 +10,29 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use crate::backend::LiveBox;
 use crate::cgroup::Cgroups;
-use crate::fault;
 use crate::ids::Ranges;
 use crate::instance::Remains;
 use crate::network;
 use crate::record::Record;
+use crate::{disk, fault};
 
 /// How long a killed box may take to be gone. The kernel ends a whole process tree; that takes milliseconds.
 const END_WAIT: Duration = Duration::from_secs(10);
 
+/// Where boxes leave traces.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places<'a> {
+    pub(crate) cgroups: &'a Cgroups,
+    pub(crate) ranges: Option<&'a Ranges>,
+    pub(crate) disks: &'a OwnedFd,
+}
+
 /// Ends a box and removes what its record names. Only the box's directory is left, for the caller.
-pub(crate) fn dismantle(
-    record: Option<&Record>,
-    live: Option<&LiveBox>,
-    cgroups: &Cgroups,
-    ranges: Option<&Ranges>,
-) -> Result<()> {
+pub(crate) fn dismantle(record: Option<&Record>, live: Option<&LiveBox>, places: &Places<'_>) -> Result<()> {
     let Some(record) = record else { return Ok(()) };
     let found = match live.and_then(|live| live.cgroup.as_ref()) {
         Some(_) => None,
-        None => cgroups.open(&record.cgroup)?,
+        None => places.cgroups.open(&record.cgroup)?,
     };
     let cgroup = live.and_then(|live| live.cgroup.as_ref()).or(found.as_ref());
     if let Some(cgroup) = cgroup {
@@ -50,7 +53,8 @@ pub(crate) fn dismantle(
         cgroup.remove()?;
     }
     fault::point("cgroup_removed");
-    if let (Some(ranges), Some(range)) = (ranges, record.range) {
+    disk::remove_image(places.disks.as_fd(), &record.cgroup)?;
+    if let (Some(ranges), Some(range)) = (places.ranges, record.range) {
         ranges.release(range, &record.cgroup);
     }
     fault::point("range_released");
@@ -58,10 +62,10 @@ pub(crate) fn dismantle(
 }
 
 /// Removes everything that a dead instance left. What cannot be removed is left for the next start, and told.
-pub(crate) fn sweep(remains: Remains, cgroups: &Cgroups, ranges: Option<&Ranges>) {
+pub(crate) fn sweep(remains: Remains, places: &Places<'_>) {
     for id in remains.list() {
         let record = remains.open_box(&id).and_then(Record::read);
-        let removed = dismantle(record.as_ref(), None, cgroups, ranges).and_then(|()| remains.remove_box(&id));
+        let removed = dismantle(record.as_ref(), None, places).and_then(|()| remains.remove_box(&id));
         if let Err(error) = removed {
             tracing::warn!(instance.name = %remains.name, r#box.id = %id, error = %error, "remains of a box cannot be removed yet");
         }
@@ -84,6 +88,6 @@ fn end(pidfd: &OwnedFd) -> Result<()> {
         return Err(Error::Setup { step: "kill".to_owned(), reason });
     }
     // Ours to bury only if we are its parent; after a restart somebody else is.
-    let _ = rustix::process::waitid(WaitId::PidFd(std::os::fd::AsFd::as_fd(pidfd)), WaitIdOptions::EXITED);
+    let _ = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
     Ok(())
 }

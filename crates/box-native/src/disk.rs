@@ -37,7 +37,7 @@ pub fn make_image(directory: BorrowedFd<'_>, name: &str, bytes_max: u64, inodes_
         reason: "mkfs.ext4 is not installed".to_owned(),
         fix: "apt-get install e2fsprogs".to_owned(),
     })?;
-    let partial = format!(".{name}.partial");
+    let partial = partial_name(name);
     let made = format_partial(directory, &partial, mkfs, bytes_max, inodes_max).and_then(|()| {
         rustix::fs::renameat_with(directory, &partial, directory, name, RenameFlags::NOREPLACE)
             .map_err(|errno| failed("naming", name, errno))
@@ -46,6 +46,21 @@ pub fn make_image(directory: BorrowedFd<'_>, name: &str, bytes_max: u64, inodes_
         let _ = rustix::fs::unlinkat(directory, &partial, AtFlags::empty());
     }
     made
+}
+
+/// Removes the image of that name, and what an interrupted [`make_image`] left of it. Neither has to exist.
+pub(crate) fn remove_image(directory: BorrowedFd<'_>, name: &str) -> Result<()> {
+    for name in [name, &partial_name(name)] {
+        match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(errno) => return Err(failed("removing", name, errno)),
+        }
+    }
+    Ok(())
+}
+
+fn partial_name(name: &str) -> String {
+    format!(".{name}.partial")
 }
 
 /// Mounts an image; the mount is not attached anywhere and goes with the descriptor. An image can be in use once.

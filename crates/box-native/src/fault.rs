@@ -27,8 +27,8 @@ pub const STEPS: &[&str] = &[
 
 /// Ends this process if it was told to crash at `step`.
 pub(crate) fn point(step: &str) {
-    debug_assert!(STEPS.contains(&step), "{step} is not listed");
     static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    debug_assert!(STEPS.contains(&step), "{step} is not listed");
     let chosen = CHOSEN.get_or_init(|| std::env::var(VARIABLE).ok());
     if chosen.as_deref() == Some(step) {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);

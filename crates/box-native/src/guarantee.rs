@@ -27,12 +27,11 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let held = |held: bool| if held { Level::Hard } else { Level::Absent };
     guarantees.set(Dimension::Cpu, held(enforced.cpu), &enforced.detail);
     guarantees.set(Dimension::Memory, held(enforced.memory), &enforced.detail);
-    match enforced.pids {
-        true => guarantees.set(Dimension::Pids, Level::Hard, &enforced.detail),
-        false => {
-            let why = format!("a limit of {} processes per user; {}", spec.pids_limit, enforced.detail);
-            guarantees.set(Dimension::Pids, Level::Soft, why);
-        }
+    if enforced.pids {
+        guarantees.set(Dimension::Pids, Level::Hard, &enforced.detail);
+    } else {
+        let why = format!("a limit of {} processes per user; {}", spec.pids_limit, enforced.detail);
+        guarantees.set(Dimension::Pids, Level::Soft, why);
     }
     set_disk(&mut guarantees, spec);
     let network = match (spec.network, method) {
@@ -53,13 +52,11 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
         "an allow-list of system calls, no capability in any set, no_new_privs",
     );
     set_identity(&mut guarantees, *writer);
-    match enforced.kill {
-        true => guarantees.set(Dimension::Kill, Level::Hard, "one cgroup per exec, killed as a whole"),
-        false => guarantees.set(
-            Dimension::Kill,
-            Level::Soft,
-            format!("a walk over descendants, then the whole box; {}", enforced.detail),
-        ),
+    if enforced.kill {
+        guarantees.set(Dimension::Kill, Level::Hard, "one cgroup per exec, killed as a whole");
+    } else {
+        let why = format!("a walk over descendants, then the whole box; {}", enforced.detail);
+        guarantees.set(Dimension::Kill, Level::Soft, why);
     }
     guarantees
 }

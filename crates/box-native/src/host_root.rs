@@ -5,35 +5,36 @@ use std::sync::OnceLock;
 
 use box_wire::GuestPath;
 
-/// Parts of the host's `/etc` that programs need and that hold nothing of the host's own. Everything else is made for the box.
-const SETTINGS: [&str; 14] = [
-    "alternatives",
-    "ca-certificates",
-    "fonts",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "mime.types",
-    "openssl",
-    "perl",
-    "protocols",
-    "services",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-];
+/// Directories and large files of the host's `/etc` that programs need and that hold nothing of the host's own. Everything else
+/// is made for the box.
+const SETTINGS: [&str; 3] = ["alternatives", "ld.so.cache", "ssl/certs"];
+
+/// Small files of the same kind. They are copied, because a copy costs less than a mount.
+const SMALL_SETTINGS: [&str; 4] = ["localtime", "protocols", "services", "ssl/openssl.cnf"];
+
+/// A file that is larger is not copied.
+const SMALL_BYTES_MAX: u64 = 32 << 10;
 
 /// Beginnings of names in `/etc` of which there is one for each installed version.
-const VERSIONED_SETTINGS: [&str; 2] = ["java-", "python3"];
+const VERSIONED_SETTINGS: [&str; 1] = ["java-"];
 
 /// Places at the top that hold programs; links into `/usr` on most systems, directories on some.
 const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// What kind of place a tree needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TreeKind {
+    Directory,
+    File,
+}
 
 /// What of the host a box sees when it has no image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HostRoot {
     /// Files and directories of the host, and where they stand in the box: at the same place.
-    pub(crate) trees: Vec<(PathBuf, GuestPath)>,
+    pub(crate) trees: Vec<(PathBuf, GuestPath, TreeKind)>,
+    /// Small files, with their contents.
+    pub(crate) files: Vec<(GuestPath, Vec<u8>)>,
     /// Links that are made anew, with what they say.
     pub(crate) links: Vec<(GuestPath, String)>,
 }
@@ -56,6 +57,9 @@ impl HostRoot {
         }
         for name in SETTINGS {
             found.add_setting(root, &format!("etc/{name}"));
+        }
+        for name in SMALL_SETTINGS {
+            found.add_small_setting(root, &format!("etc/{name}"));
         }
         let mut versioned: Vec<String> = std::fs::read_dir(root.join("etc"))
             .into_iter()
@@ -80,11 +84,24 @@ impl HostRoot {
         }
     }
 
+    fn add_small_setting(&mut self, root: &Path, name: &str) {
+        if std::fs::read_link(root.join(name)).is_ok() {
+            return self.add_setting(root, name);
+        }
+        let small = root.join(name).metadata().is_ok_and(|found| found.is_file() && found.len() <= SMALL_BYTES_MAX);
+        let Ok(path) = GuestPath::parse("path", &format!("/{name}")) else { return };
+        if let (true, Ok(contents)) = (small, std::fs::read(root.join(name))) {
+            self.files.push((path, contents));
+        }
+    }
+
     fn add_tree(&mut self, root: &Path, name: &str) {
         let source = root.join(name);
         let Ok(target) = GuestPath::parse("path", &format!("/{name}")) else { return };
-        if source.symlink_metadata().is_ok_and(|found| found.is_dir() || found.is_file()) {
-            self.trees.push((source, target));
+        match source.symlink_metadata() {
+            Ok(found) if found.is_dir() => self.trees.push((source, target, TreeKind::Directory)),
+            Ok(found) if found.is_file() => self.trees.push((source, target, TreeKind::File)),
+            _ => {}
         }
     }
 
@@ -102,7 +119,7 @@ mod tests {
     #[test]
     fn secrets_of_etc_are_not_among_it() {
         let found = HostRoot::get();
-        let shown: Vec<&str> = found.trees.iter().map(|(_, target)| target.as_str()).collect();
+        let shown: Vec<&str> = found.trees.iter().map(|(_, target, _)| target.as_str()).collect();
         assert!(shown.contains(&"/usr"));
         for secret in ["/etc", "/etc/shadow", "/etc/passwd", "/etc/ssl", "/etc/ssl/private", "/etc/ssh", "/etc/hosts"] {
             assert!(!shown.contains(&secret), "{secret}");

@@ -227,7 +227,8 @@ fn translate(lines: &[(u32, u32, u32)], id: u32) -> Option<u32> {
 }
 
 fn render(lines: &[(u32, u32, u32)]) -> String {
-    lines.iter().map(|(inside, outside, count)| format!("{inside} {outside} {count}\n")).collect()
+    let line = |(inside, outside, count): &(u32, u32, u32)| format!("{inside} {outside} {count}");
+    lines.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes a file of `/proc` in one call, as those files want it.

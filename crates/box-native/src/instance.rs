@@ -1,11 +1,15 @@
-//! An instance: one server, or one `strongbox run`, and the directory in which it remembers its boxes.
+//! An instance: one server, or one `strongbox run`, and the directories in which it remembers its boxes.
 //!
 //! ```text
-//! <state>/instances.lock          held for moments, while instances come and go
-//! <state>/instances/<name>/lock   held as long as the instance lives: the lease
-//! <state>/instances/<name>/boxes/<box>/record.json, agent.sock, disk.img
-//! <state>/images/                 unpacked root file systems
+//! <state>/images/                    unpacked root file systems
+//! <state>/disks/<instance>.<box>     what boxes keep on disk
+//! <run>/instances.lock               held for moments, while instances come and go
+//! <run>/instances/<name>/lock        held as long as the instance lives: the lease
+//! <run>/instances/<name>/boxes/<box>/record.json, agent.sock
 //! ```
+//! No box survives a reboot, so what is known of living ones is kept in memory: `<run>` is a directory below `/run` or
+//! `$XDG_RUNTIME_DIR` that belongs to this state directory, or the state directory itself where there is neither.
+//!
 //! A lock belongs to an open file, so the kernel gives it back whenever its holder dies. Whoever can take the lock of an
 //! instance knows that the instance is dead, and nobody else ever touches its boxes.
 
@@ -16,6 +20,7 @@ use box_core::{Error, Result};
 use box_wire::BoxId;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use sha2::{Digest, Sha256};
 
 use crate::fault;
 
@@ -59,42 +64,80 @@ pub fn default_state_dir() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/var/lib/strongbox");
     }
-    let home = || std::env::var_os("HOME").map(PathBuf::from).unwrap_or_else(|| PathBuf::from("/"));
+    let home = || std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
     let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     base.unwrap_or_else(|| home().join(".local/state")).join("strongbox")
 }
 
-/// Opens the state directory, making it if need be, and refuses one that others can change.
-pub(crate) fn open_state(path: &Path) -> Result<OwnedFd> {
+/// The directories of a state.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The state directory, as it really is.
+    pub(crate) path: PathBuf,
+    /// Where boxes keep what they keep on disk.
+    pub(crate) disks: OwnedFd,
+    run: OwnedFd,
+}
+
+impl State {
+    /// Opens the directories, making them if need be, and refuses those that others can change.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let state = open_private(path)?;
+        let failed = |error: Errno| Error::io(format!("making directories in {}", path.display()), error);
+        for name in ["images", "disks"] {
+            make_directory(&state, name).map_err(failed)?;
+        }
+        let disks = open_directory(&state, "disks").map_err(failed)?;
+        let path = path.canonicalize().map_err(|error| Error::io("finding the state directory", error))?;
+        let run = match run_dir(&path) {
+            Some(run) => open_private(&run)?,
+            None => state,
+        };
+        make_directory(&run, "instances").map_err(failed)?;
+        Ok(Self { path, disks, run })
+    }
+}
+
+/// The directory in memory that belongs to a state directory.
+fn run_dir(state: &Path) -> Option<PathBuf> {
+    let base = if rustix::process::geteuid().is_root() {
+        PathBuf::from("/run")
+    } else {
+        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir())?
+    };
+    let digest = Sha256::digest(state.as_os_str().as_encoded_bytes());
+    let start = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    Some(base.join("strongbox").join(format!("{start:016x}")))
+}
+
+/// Opens a directory of ours, making it if need be.
+fn open_private(path: &Path) -> Result<OwnedFd> {
     let failed = |error: std::io::Error| Error::io(format!("opening the state directory {}", path.display()), error);
     if !path.exists() {
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
         builder.create(path).map_err(failed)?;
     }
-    let state = open_directory(CWD, path).map_err(|error| failed(error.into()))?;
-    let stat = rustix::fs::fstat(&state).map_err(|error| failed(error.into()))?;
+    let opened = open_directory(CWD, path).map_err(|error| failed(error.into()))?;
+    let stat = rustix::fs::fstat(&opened).map_err(|error| failed(error.into()))?;
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
         let reason = "it must belong to the user that runs strongbox and be writable by nobody else";
         let fix = format!("chown and chmod 700 {}, or choose another with --state-dir", path.display());
         return Err(Error::Unavailable { what: path.display().to_string(), reason: reason.to_owned(), fix });
     }
-    for name in ["instances", "images"] {
-        make_directory(&state, name).map_err(|error| failed(error.into()))?;
-    }
-    Ok(state)
+    Ok(opened)
 }
 
 impl Instance {
     /// Starts an instance, or takes a persistent one over whose process is gone.
-    pub(crate) fn start(state: &OwnedFd, kind: InstanceKind) -> Result<Self> {
+    pub(crate) fn start(state: &State, kind: InstanceKind) -> Result<Self> {
         let name = match &kind {
             InstanceKind::Ephemeral => format!("{EPHEMERAL}{}", random_name()?),
             InstanceKind::Persistent(name) => checked_name(name)?,
         };
         let failed = |error: Errno| Error::io(format!("starting the instance {name}"), error);
-        let guard = guard(state)?;
-        let instances = open_directory(state, "instances").map_err(failed)?;
+        let guard = guard(&state.run)?;
+        let instances = open_directory(&state.run, "instances").map_err(failed)?;
         make_directory(&instances, &name).map_err(failed)?;
         let directory = open_directory(&instances, &name).map_err(failed)?;
         let Some(lease) = try_lock(&directory).map_err(failed)? else {
@@ -144,19 +187,32 @@ impl Instance {
     }
 }
 
+/// Removes images of disks whose ephemeral instance is gone without a trace, as after a reboot.
+pub(crate) fn sweep_disks(state: &State) -> Result<()> {
+    let _guard = guard(&state.run)?;
+    let instances = open_directory(&state.run, "instances").map_err(|error| Error::io("opening instances", error))?;
+    for name in names(&state.disks).into_iter().filter(|name| name.trim_start_matches('.').starts_with(EPHEMERAL)) {
+        let owner = name.trim_start_matches('.').split('.').next().unwrap_or_default();
+        if open_directory(&instances, owner).is_err() {
+            let _ = rustix::fs::unlinkat(&state.disks, name.as_str(), AtFlags::empty());
+        }
+    }
+    Ok(())
+}
+
 impl Remains {
     /// Every ephemeral instance whose process is gone.
-    pub(crate) fn find(state: &OwnedFd) -> Result<Vec<Self>> {
+    pub(crate) fn find(state: &State) -> Result<Vec<Self>> {
         let failed = |error: Errno| Error::io("looking for instances that died", error);
-        let _guard = guard(state)?;
-        let instances = open_directory(state, "instances").map_err(failed)?;
+        let _guard = guard(&state.run)?;
+        let instances = open_directory(&state.run, "instances").map_err(failed)?;
         let mut found = Vec::new();
         for name in names(&instances).into_iter().filter(|name| name.starts_with(EPHEMERAL)) {
             // Opened without following links: what is not a directory of ours is not looked into.
             let Ok(directory) = open_directory(&instances, &name) else { continue };
             if let Ok(Some(lease)) = try_lock(&directory) {
                 let boxes = open_directory(&directory, "boxes").ok();
-                let instances = open_directory(state, "instances").map_err(failed)?;
+                let instances = open_directory(&state.run, "instances").map_err(failed)?;
                 found.push(Self { name, instances, boxes, _lease: lease });
             }
         }
@@ -187,10 +243,10 @@ impl Remains {
 }
 
 /// Held for the moments in which instances come and go, so that a new one is never taken for a dead one.
-fn guard(state: &OwnedFd) -> Result<OwnedFd> {
+fn guard(run: &OwnedFd) -> Result<OwnedFd> {
     let failed = |error: Errno| Error::io("locking the state directory", error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(state, "instances.lock", flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
+    let file = rustix::fs::openat(run, "instances.lock", flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
     Ok(file)
 }
@@ -207,7 +263,7 @@ fn try_lock(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
 }
 
 /// Files that we put into a box's directory. Nothing else is ever in one.
-const BOX_FILES: [&str; 5] = ["record.json", "record.json.new", "agent.sock", "disk.img", "disk.img.new"];
+const BOX_FILES: [&str; 2] = ["record.json", "agent.sock"];
 
 fn remove_box(boxes: &OwnedFd, id: &BoxId) -> Result<()> {
     let failed = |error: Errno| Error::io(format!("removing the directory of box {id}"), error);
@@ -227,9 +283,7 @@ fn remove_box(boxes: &OwnedFd, id: &BoxId) -> Result<()> {
 
 /// Removes an instance's own files. What is not empty stays, for a later start to look at again.
 fn remove_instance(instances: &OwnedFd, directory: &OwnedFd, name: &str) {
-    if rustix::fs::unlinkat(directory, "boxes", AtFlags::REMOVEDIR).is_ok_and(|()| true)
-        || open_directory(directory, "boxes").is_err()
-    {
+    if matches!(rustix::fs::unlinkat(directory, "boxes", AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT)) {
         let _ = rustix::fs::unlinkat(directory, "lock", AtFlags::empty());
         let _ = rustix::fs::unlinkat(instances, name, AtFlags::REMOVEDIR);
     }
@@ -283,7 +337,7 @@ mod tests {
     #[test]
     fn a_living_instance_is_never_found_among_the_remains() {
         let directory = tempfile::tempdir().unwrap();
-        let state = open_state(directory.path()).unwrap();
+        let state = State::open(directory.path()).unwrap();
         let living = Instance::start(&state, InstanceKind::Ephemeral).unwrap();
         assert!(Remains::find(&state).unwrap().is_empty());
         let name = living.name.clone();
@@ -297,13 +351,13 @@ mod tests {
             one.remove_box(&id).unwrap();
             one.clear();
         }
-        assert!(!directory.path().join("instances").join(name).exists());
+        assert!(open_directory(&state.run, "instances").and_then(|all| open_directory(&all, &name)).is_err());
     }
 
     #[test]
     fn two_processes_cannot_run_one_instance() {
         let directory = tempfile::tempdir().unwrap();
-        let state = open_state(directory.path()).unwrap();
+        let state = State::open(directory.path()).unwrap();
         let kind = InstanceKind::Persistent("main".to_owned());
         let first = Instance::start(&state, kind.clone()).unwrap();
         assert_eq!(Instance::start(&state, kind.clone()).unwrap_err().code(), "unavailable");
@@ -316,7 +370,7 @@ mod tests {
     fn a_state_directory_that_others_can_change_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-        assert_eq!(open_state(directory.path()).unwrap_err().code(), "unavailable");
+        assert_eq!(State::open(directory.path()).unwrap_err().code(), "unavailable");
     }
 
     #[test]
@@ -325,9 +379,11 @@ mod tests {
         let outside = tempfile::tempdir().unwrap();
         std::fs::create_dir(outside.path().join("boxes")).unwrap();
         std::fs::write(outside.path().join("lock"), b"").unwrap();
-        let state = open_state(directory.path()).unwrap();
-        std::os::unix::fs::symlink(outside.path(), directory.path().join("instances/run-evil")).unwrap();
+        let state = State::open(directory.path()).unwrap();
+        let instances = open_directory(&state.run, "instances").unwrap();
+        rustix::fs::symlinkat(outside.path(), &instances, "run-evil").unwrap();
         assert!(Remains::find(&state).unwrap().is_empty());
+        rustix::fs::unlinkat(&instances, "run-evil", AtFlags::empty()).unwrap();
         assert!(outside.path().join("boxes").exists());
     }
 }

@@ -11,6 +11,7 @@ mod ids;
 mod instance;
 mod plan;
 mod record;
+mod skeleton;
 mod spawn;
 mod sys;
 mod trees;

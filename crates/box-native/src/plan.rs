@@ -6,10 +6,10 @@ use box_core::{BoxSpec, MountMode, Network};
 use box_wire::plan::{Access, Lifeline, Plan, Root, Step, Storage, Tracking};
 use box_wire::{BoxId, GuestPath, User};
 
-use crate::host_root::HostRoot;
+use crate::host_root::{HostRoot, TreeKind};
 
 /// Devices of a box. All harmless, and all there are.
-const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
+pub(crate) const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
 /// Links of `/dev` that programs expect.
 const DEVICE_LINKS: [(&str, &str); 5] = [
@@ -20,26 +20,20 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/dev/ptmx", "pts/ptmx"),
 ];
 
-/// Files and directories of `/proc` that tell of the whole machine and are of no use in a box.
-const MASKED: [&str; 14] = [
+/// Files and directories of `/proc` that tell of the whole machine and are of no use in a box. Those that only the host's root
+/// can open are not among them: nobody in a box is that root.
+const MASKED: [&str; 10] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/kallsyms",
     "/proc/kcore",
     "/proc/key-users",
     "/proc/keys",
-    "/proc/kmsg",
     "/proc/latency_stats",
     "/proc/modules",
-    "/proc/pagetypeinfo",
     "/proc/sched_debug",
     "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/vmallocinfo",
 ];
-
-/// Parts of `/proc` that stay readable and can never be written, whoever one is.
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Settings of the box's own namespaces: no further namespaces, and low ports for everybody, since nobody has capabilities.
 const SETTINGS: [(&str, &str); 9] = [
@@ -54,8 +48,26 @@ const SETTINGS: [(&str, &str); 9] = [
     ("net/ipv4/ip_unprivileged_port_start", "0"),
 ];
 
-/// Empty directories that programs expect at the top.
-const DIRECTORIES: [&str; 9] = ["/home", "/media", "/mnt", "/opt", "/srv", "/sys", "/run", "/var/cache", "/var/lib"];
+/// Empty directories that programs expect, and places on which something is mounted.
+const DIRECTORIES: [&str; 14] = [
+    "/dev",
+    "/home",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/proc",
+    "/root",
+    "/run",
+    "/srv",
+    "/sys",
+    "/tmp",
+    "/var/cache",
+    "/var/lib",
+    WORKSPACE,
+];
+
+/// Where files of `/etc` lie that differ from box to box.
+const NAMES: &str = "/run/names";
 
 /// `/dev/shm`: as much as engines give.
 const SHARED_MEMORY_BYTES_MAX: u64 = 64 << 20;
@@ -70,6 +82,10 @@ pub(crate) const WORKSPACE: &str = "/workspace";
 /// What a plan needs from outside, to be opened before it is sent. The order is that of [`Plan::trees`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
+    /// The part that all boxes without an image share, made once.
+    Skeleton,
+    /// The devices that all boxes without an image share, made once.
+    Devices,
     /// A file or directory of the host that is always shown.
     Host(PathBuf),
     /// The mount of this number in the specification, as granted.
@@ -87,6 +103,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) agent: User,
     /// The host's programs, when there is no image.
     pub(crate) host_root: Option<&'a HostRoot>,
+    /// Whether a skeleton can be shared between boxes; else each makes its own.
+    pub(crate) shares_skeleton: bool,
     /// What the box's `/etc/resolv.conf` says, where there is a network.
     pub(crate) resolver: Option<String>,
     /// Whether the kernel counts the box's processes; else a limit per user has to do.
@@ -103,18 +121,26 @@ pub(crate) struct Draft {
 /// Decides how a box is set up.
 pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) -> Draft {
     let mut site = Site { spec, sources: Vec::new(), steps: Vec::new(), writable: Vec::new() };
+    let shares = shares_skeleton(spec, facts);
     let root = match facts.host_root {
+        Some(_) if shares => Root::Tree(site.source(Source::Skeleton)),
         Some(host) => {
-            site.host_root(host, facts.id);
+            site.steps.extend(skeleton(host, spec.user));
             Root::Empty
         }
         None => Root::Overlay(site.source(Source::Image)),
     };
-    site.names(facts);
-    site.devices();
-    site.processes();
-    site.work_places();
+    if let Some(host) = facts.host_root {
+        site.host_trees(host);
+    }
+    site.devices(shares);
+    site.steps.push(Step::Proc { path: known("/proc") });
+    site.steps.extend(MASKED.map(|path| Step::Mask { path: known(path) }));
+    site.writable.push(known("/proc"));
+    site.work_places(shares);
+    site.names(facts, shares);
     site.mounts();
+    site.seal();
     let landlock_writable = if spec.read_only_rootfs { site.writable } else { vec![GuestPath::root()] };
     let plan = Plan {
         agent: facts.agent,
@@ -135,6 +161,54 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
     Draft { plan, sources: site.sources }
 }
 
+/// Whether this box can stand on the shared skeleton: nothing of it is to be written, and all its mounts go to places that are
+/// there. Only the default user has a line in the shared list of accounts.
+fn shares_skeleton(spec: &BoxSpec, facts: &Facts<'_>) -> bool {
+    let below = |mount: &box_core::MountSpec| mount.target.is_within(&known(WORKSPACE));
+    facts.shares_skeleton && spec.read_only_rootfs && spec.user == User::ROOT && spec.mounts.iter().all(below)
+}
+
+/// Everything of a root without an image that does not differ from box to box.
+pub(crate) fn skeleton(host: &HostRoot, user: User) -> Vec<Step> {
+    let directory = |path: &GuestPath| Step::Directory { path: path.clone(), mode: 0o755, owner: User::ROOT };
+    let link = |path: &str, target: &str| Step::Symlink { path: known(path), target: target.to_owned() };
+    let file = |path: &str, text: &str| Step::File { path: known(path), mode: 0o644, contents: text.into() };
+    let mut steps: Vec<Step> = DIRECTORIES.iter().map(|path| directory(&known(path))).collect();
+    for (_, target, kind) in &host.trees {
+        steps.push(match kind {
+            TreeKind::Directory => directory(target),
+            TreeKind::File => Step::File { path: target.clone(), mode: 0o644, contents: Vec::new() },
+        });
+    }
+    for (path, contents) in &host.files {
+        steps.push(Step::File { path: path.clone(), mode: 0o644, contents: contents.clone() });
+    }
+    steps.extend(host.links.iter().map(|(path, target)| Step::Symlink { path: path.clone(), target: target.clone() }));
+    let (users, groups) = accounts(user);
+    steps.push(file("/etc/passwd", &users));
+    steps.push(file("/etc/group", &groups));
+    steps.push(file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n"));
+    for name in ["hostname", "hosts", "resolv.conf"] {
+        steps.push(link(&format!("/etc/{name}"), &format!("..{NAMES}/{name}")));
+    }
+    steps.push(link("/etc/os-release", "../usr/lib/os-release"));
+    steps.push(link("/etc/mtab", "../proc/self/mounts"));
+    steps.push(link("/var/tmp", "/tmp"));
+    steps.push(link("/var/run", "/run"));
+    steps
+}
+
+/// Everybody there is in a box: root, nobody, and the workload if it is somebody else.
+fn accounts(User { uid, gid }: User) -> (String, String) {
+    let user = if uid == 0 { String::new() } else { format!("user:x:{uid}:{gid}:user:{WORKSPACE}:/bin/sh\n") };
+    let group = if gid == 0 { String::new() } else { format!("user:x:{gid}:\n") };
+    let nobody = "nobody:x:65534:65534:nobody:/nonexistent:/bin/false";
+    (
+        format!("root:x:0:0:root:/root:/bin/sh\n{user}{nobody}\n"),
+        format!("root:x:0:\ntty:x:5:\n{group}nogroup:x:65534:\n"),
+    )
+}
+
 struct Site<'a> {
     spec: &'a BoxSpec,
     sources: Vec<Source>,
@@ -149,8 +223,8 @@ impl Site<'_> {
         u32::try_from(self.sources.len() - 1).unwrap_or(u32::MAX)
     }
 
-    fn host_root(&mut self, host: &HostRoot, id: &BoxId) {
-        for (source, target) in &host.trees {
+    fn host_trees(&mut self, host: &HostRoot) {
+        for (source, target, _) in &host.trees {
             let tree = self.source(Source::Host(source.clone()));
             let step = if !self.spec.read_only_rootfs && target.as_str() == "/usr" {
                 Step::Overlay { tree, path: target.clone() }
@@ -159,77 +233,34 @@ impl Site<'_> {
             };
             self.steps.push(step);
         }
-        for (path, target) in &host.links {
-            self.steps.push(Step::Symlink { path: path.clone(), target: target.clone() });
-        }
-        self.accounts();
-        self.file("/etc/hostname", format!("{id}\n"));
-        self.file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n".into());
-        self.link("/etc/os-release", "../usr/lib/os-release");
-        self.link("/etc/mtab", "../proc/self/mounts");
-        for path in DIRECTORIES {
-            self.directory(path, 0o755, User::ROOT);
-        }
-        self.link("/var/tmp", "/tmp");
-        self.link("/var/run", "/run");
     }
 
-    /// Everybody there is in a box: root, nobody, and the workload if it is somebody else.
-    fn accounts(&mut self) {
-        let User { uid, gid } = self.spec.user;
-        let mut users = String::from("root:x:0:0:root:/root:/bin/sh\n");
-        let mut groups = String::from("root:x:0:\ntty:x:5:\n");
-        if uid != 0 {
-            users += &format!("user:x:{uid}:{gid}:user:{WORKSPACE}:/bin/sh\n");
-        }
-        if gid != 0 {
-            groups += &format!("user:x:{gid}:\n");
-        }
-        users += "nobody:x:65534:65534:nobody:/nonexistent:/bin/false\n";
-        groups += "nogroup:x:65534:\n";
-        self.file("/etc/passwd", users);
-        self.file("/etc/group", groups);
-    }
-
-    /// How names are found; an image's own files give way, as with every engine.
-    fn names(&mut self, facts: &Facts<'_>) {
-        self.file("/etc/hosts", format!("127.0.0.1 localhost {}\n::1 localhost\n", facts.id));
-        if let Some(resolver) = &facts.resolver {
-            self.file("/etc/resolv.conf", resolver.clone());
-        }
-    }
-
-    fn devices(&mut self) {
-        self.tmpfs("/dev", DEVICE_BYTES_MAX, 0o755);
-        for name in DEVICES {
-            let path = format!("/dev/{name}");
-            let tree = self.source(Source::Host(PathBuf::from(&path)));
-            self.steps.push(Step::Attach { tree, path: known(&path), access: Access::Device });
-        }
-        for (path, target) in DEVICE_LINKS {
-            self.link(path, target);
+    fn devices(&mut self, shared: bool) {
+        if shared {
+            let tree = self.source(Source::Devices);
+            self.steps.push(Step::Attach { tree, path: known("/dev"), access: Access::Device });
+        } else {
+            self.tmpfs("/dev", DEVICE_BYTES_MAX, 0o755);
+            for name in DEVICES {
+                let path = format!("/dev/{name}");
+                let tree = self.source(Source::Host(PathBuf::from(&path)));
+                self.steps.push(Step::Attach { tree, path: known(&path), access: Access::Device });
+            }
+            self.steps.extend(device_links());
         }
         self.steps.push(Step::Devpts { path: known("/dev/pts") });
         self.tmpfs("/dev/shm", SHARED_MEMORY_BYTES_MAX, 0o1777);
         self.steps.push(Step::Mqueue { path: known("/dev/mqueue") });
-        self.steps.push(Step::Seal { path: known("/dev") });
         self.writable.push(known("/dev"));
     }
 
-    fn processes(&mut self) {
-        self.steps.push(Step::Proc { path: known("/proc") });
-        for (name, value) in SETTINGS {
-            self.steps.push(Step::Sysctl { name: name.to_owned(), value: value.to_owned() });
-        }
-        self.steps.extend(MASKED.map(|path| Step::Mask { path: known(path) }));
-        self.steps.extend(READ_ONLY.map(|path| Step::ReadOnly { path: known(path) }));
-        self.writable.push(known("/proc"));
-    }
-
     /// Where the workload can write. On a read-only root these are mounts of the storage, else plain directories.
-    fn work_places(&mut self) {
+    fn work_places(&mut self, shared: bool) {
         let owner = self.spec.user;
-        let places = [(WORKSPACE, 0o755, owner), ("/tmp", 0o1777, User::ROOT), ("/root", 0o700, User::ROOT)];
+        let mut places = vec![(WORKSPACE, 0o755, owner), ("/tmp", 0o1777, User::ROOT), ("/root", 0o700, User::ROOT)];
+        if shared {
+            places.push(("/run", 0o755, User::ROOT));
+        }
         for (path, mode, owner) in places {
             let path = known(path);
             if self.spec.mounts.iter().any(|mount| mount.target == path) {
@@ -241,6 +272,20 @@ impl Site<'_> {
                 Step::Directory { path: path.clone(), mode, owner }
             });
             self.writable.push(path);
+        }
+    }
+
+    /// How names are found. In an image its own files give way, as with every engine.
+    fn names(&mut self, facts: &Facts<'_>, shared: bool) {
+        let place = if shared || facts.host_root.is_some() { NAMES } else { "/etc" };
+        let mut file = |name: &str, contents: String| {
+            let path = known(&format!("{place}/{name}"));
+            self.steps.push(Step::File { path, mode: 0o644, contents: contents.into_bytes() });
+        };
+        file("hostname", format!("{}\n", facts.id));
+        file("hosts", format!("127.0.0.1 localhost {}\n::1 localhost\n", facts.id));
+        if let Some(resolver) = &facts.resolver {
+            file("resolv.conf", resolver.clone());
         }
     }
 
@@ -262,22 +307,24 @@ impl Site<'_> {
         }
     }
 
-    fn directory(&mut self, path: &str, mode: u32, owner: User) {
-        self.steps.push(Step::Directory { path: known(path), mode, owner });
-    }
-
-    fn file(&mut self, path: &str, contents: String) {
-        self.steps.push(Step::File { path: known(path), mode: 0o644, contents: contents.into_bytes() });
-    }
-
-    fn link(&mut self, path: &str, target: &str) {
-        self.steps.push(Step::Symlink { path: known(path), target: target.to_owned() });
+    /// What can be closed only when nothing is left to mount: a kernel that forbids mount namespaces also forbids the nameless
+    /// ones in which mounts are copied.
+    fn seal(&mut self) {
+        for (name, value) in SETTINGS {
+            self.steps.push(Step::Sysctl { name: name.to_owned(), value: value.to_owned() });
+        }
+        self.steps.extend(["/proc", "/dev"].map(|path| Step::Seal { path: known(path) }));
     }
 
     fn tmpfs(&mut self, path: &str, bytes_max: u64, mode: u32) {
         let (path, inodes_max) = (known(path), SMALL_INODES_MAX);
         self.steps.push(Step::Tmpfs { path, bytes_max, inodes_max, mode, access: Access::ReadWrite });
     }
+}
+
+/// Links of `/dev` that programs expect.
+pub(crate) fn device_links() -> impl Iterator<Item = Step> {
+    DEVICE_LINKS.iter().map(|(path, target)| Step::Symlink { path: known(path), target: (*target).to_owned() })
 }
 
 /// A path that stands in this file.
@@ -315,23 +362,31 @@ mod tests {
 
     fn host() -> HostRoot {
         HostRoot {
-            trees: vec![("/usr".into(), known("/usr")), ("/etc/ssl/certs".into(), known("/etc/ssl/certs"))],
+            trees: vec![
+                ("/usr".into(), known("/usr"), TreeKind::Directory),
+                ("/etc/ld.so.cache".into(), known("/etc/ld.so.cache"), TreeKind::File),
+            ],
+            files: vec![(known("/etc/services"), b"http 80/tcp\n".to_vec())],
             links: vec![(known("/bin"), "usr/bin".to_owned())],
         }
     }
 
-    fn draft_of(spec: &BoxSpec, host: Option<&HostRoot>) -> Draft {
+    fn draft_of(spec: &BoxSpec, host: Option<&HostRoot>, shares_skeleton: bool) -> Draft {
         let id = "b1".parse().unwrap();
         let agent = User { uid: 65535, gid: 65535 };
         let resolver = has_network(spec).then(|| "nameserver 192.0.2.1\n".to_owned());
-        let facts = Facts { id: &id, agent, host_root: host, resolver, pids_counted: true };
+        let facts = Facts { id: &id, agent, host_root: host, shares_skeleton, resolver, pids_counted: true };
         draft(spec, &facts, vec![])
     }
 
     #[test]
     fn the_default_plan() {
-        let drafted = draft_of(&Profile::default().spec(), Some(&host()));
-        insta::assert_debug_snapshot!(drafted);
+        insta::assert_debug_snapshot!(draft_of(&Profile::default().spec(), Some(&host()), true));
+    }
+
+    #[test]
+    fn the_plan_of_an_ordinary_user() {
+        insta::assert_debug_snapshot!(draft_of(&Profile::default().spec(), Some(&host()), false));
     }
 
     #[test]
@@ -346,17 +401,33 @@ mod tests {
         spec.user = User { uid: 1000, gid: 1000 };
         spec.mounts =
             vec![mount("/srv/a/deep", "/workspace/deep", MountMode::Ro), mount("/srv/a", "/workspace", MountMode::Rw)];
-        insta::assert_debug_snapshot!(draft_of(&spec, None));
+        insta::assert_debug_snapshot!(draft_of(&spec, None, true));
     }
 
     #[test]
-    fn nothing_is_masked_before_it_is_mounted_and_the_settings_are_made_before_they_are_sealed() {
-        let steps = draft_of(&Profile::default().spec(), Some(&host())).plan.steps;
-        let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted).unwrap();
-        let proc = position(&|step| matches!(step, Step::Proc { .. }));
-        let setting = steps.iter().rposition(|step| matches!(step, Step::Sysctl { .. })).unwrap();
-        let mask = position(&|step| matches!(step, Step::Mask { .. }));
-        let sealed = position(&|step| matches!(step, Step::ReadOnly { path } if path.as_str() == "/proc/sys"));
-        assert!(proc < setting && setting < sealed && proc < mask);
+    fn what_forbids_further_mounts_comes_after_the_last_one() {
+        for shared in [true, false] {
+            let steps = draft_of(&Profile::default().spec(), Some(&host()), shared).plan.steps;
+            let setting = steps.iter().position(|step| matches!(step, Step::Sysctl { .. })).unwrap();
+            let late = |step: &Step| matches!(step, Step::Sysctl { .. } | Step::Seal { .. });
+            assert!(steps[setting..].iter().all(late), "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn a_box_that_needs_more_than_the_skeleton_gets_a_root_of_its_own() {
+        let shares = |spec: &BoxSpec| matches!(draft_of(spec, Some(&host()), true).plan.root, Root::Tree(_));
+        let plain = Profile::default().spec();
+        assert!(shares(&plain));
+        assert!(!shares(&BoxSpec { read_only_rootfs: false, ..plain.clone() }));
+        assert!(!shares(&BoxSpec { user: User { uid: 1, gid: 1 }, ..plain.clone() }));
+        let mount = |target: &str| MountSpec {
+            source: "/srv".into(),
+            target: target.parse().unwrap(),
+            mode: MountMode::Ro,
+            origin: Origin::Caller,
+        };
+        assert!(shares(&BoxSpec { mounts: vec![mount("/workspace/a")], ..plain.clone() }));
+        assert!(!shares(&BoxSpec { mounts: vec![mount("/mnt/a")], ..plain }));
     }
 }

@@ -11,6 +11,9 @@ use crate::network::Attachment;
 
 const NAME: &str = "record.json";
 
+/// What a record is filled up to with blanks, so that a shorter one covers a longer one.
+const PADDED_BYTES: usize = 1024;
+
 /// A record is a few hundred bytes; more than this was not written by us.
 const BYTES_MAX: usize = 64 << 10;
 
@@ -56,23 +59,23 @@ impl Process {
 }
 
 impl Record {
-    /// Writes the record into the box's directory, replacing an older one as a whole.
+    /// Writes the record into the box's directory, over an older one.
     pub(crate) fn write(&self, directory: impl AsFd) -> Result<()> {
         let failed = |error: std::io::Error| Error::io("writing the record of a box", error);
-        let text = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
-        let temporary = format!("{NAME}.new");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let write = || -> rustix::io::Result<()> {
-            let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from_raw_mode(0o600))?;
-            let mut rest = text.as_slice();
-            while !rest.is_empty() {
-                let count = rustix::io::write(&file, rest)?;
-                rest = &rest[count..];
-            }
-            // No fsync: a record guards against the death of this process. When the machine dies, the box dies with it.
-            rustix::fs::renameat(&directory, &temporary, &directory, NAME)
+        let mut text = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
+        text.resize(text.len().max(PADDED_BYTES), b' ');
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // In place and without fsync: a record guards against the death of this process, which a single write survives as a
+        // whole or not at all. When the machine dies, the box dies with it.
+        let write = || -> rustix::io::Result<usize> {
+            let file = rustix::fs::openat(&directory, NAME, flags, Mode::from_raw_mode(0o600))?;
+            rustix::io::pwrite(&file, &text, 0)
         };
-        write().map_err(|error| failed(error.into()))
+        match write() {
+            Ok(count) if count == text.len() => Ok(()),
+            Ok(_) => Err(failed(std::io::ErrorKind::StorageFull.into())),
+            Err(error) => Err(failed(error.into())),
+        }
     }
 
     /// Reads the record of a box; `None` when there is none that can be read.

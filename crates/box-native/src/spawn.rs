@@ -22,6 +22,7 @@ use crate::image::RootTree;
 use crate::network::{self, Target};
 use crate::plan::{self, Draft, Facts, Source};
 use crate::record::{Process, Record};
+use crate::skeleton::Skeleton;
 use crate::sys::{self, Launch, Launched};
 use crate::trees::{self, Baggage, Way};
 use crate::{disk, fault, image, seccomp};
@@ -34,9 +35,6 @@ const CLAIMS_MAX: u32 = 64;
 
 /// The listening socket in the box's directory.
 pub(crate) const SOCKET: &str = "agent.sock";
-
-/// The file system image in the box's directory.
-const DISK: &str = "disk.img";
 
 /// A box that stands.
 #[derive(Debug)]
@@ -90,17 +88,21 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         agent,
         host_root: prepared.image.is_none().then(HostRoot::get),
         resolver: prepared.network.map(network::resolv_conf).transpose()?,
+        shares_skeleton: inner.way == Way::Mounts,
         pids_counted: inner.cgroups.kind() != cgroup::DriverKind::Absent,
     };
     let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
-    let (plan, baggage) = complete(inner, draft, spec, &prepared, &maps, &cgroup, listener, launched.pid, &directory)?;
+    let (plan, baggage) =
+        complete(inner, draft, spec, &prepared, &maps, &cgroup, listener, launched.pid, &record.cgroup)?;
     attach_network(&mut record, &directory, &cgroup, launched.pid)?;
     send_plan(&control, &plan, &baggage)?;
     drop(baggage);
     fault::point("plan_sent");
-    let verified = hear_report(&control)?;
+    // While the agent works: what it cannot change any more is looked at from outside.
     let enforced = cgroup.verify(launched.pid)?;
-    verify_namespaces(launched.pid)?;
+    verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"])?;
+    let verified = hear_report(&control)?;
+    verify_namespaces(launched.pid, &["cgroup"])?;
     let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
     let guarantees = guarantee::compute(spec, &findings);
     spec.floors.check(&guarantees)?;
@@ -193,7 +195,7 @@ fn complete(
     cgroup: &BoxCgroup,
     listener: OwnedFd,
     pid: u32,
-    directory: &OwnedFd,
+    disk_name: &str,
 ) -> Result<(Plan, Baggage)> {
     let Draft { mut plan, sources } = draft;
     let mut baggage = Baggage::default();
@@ -201,7 +203,9 @@ fn complete(
     let namespace = || trees::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error));
     for source in sources {
         plan.trees.push(match (source, &prepared.image) {
-            (Source::Host(path), _) => trees::host(&path, inner.way, &mut baggage)?,
+            (Source::Host(path), _) => inner.host_trees.take(&path, inner.way, &mut baggage)?,
+            (Source::Skeleton, _) => trees::shared(&skeleton(inner)?.root, &namespace()?, &mut baggage)?,
+            (Source::Devices, _) => trees::shared(&skeleton(inner)?.devices, &namespace()?, &mut baggage)?,
             (Source::Grant(index), _) => {
                 let (grant, mount) = (&prepared.grants[index], &spec.mounts[index]);
                 let workload = (spec.user.uid, spec.user.gid);
@@ -212,9 +216,10 @@ fn complete(
         });
     }
     if spec.persistence == Persistence::Disk {
-        disk::make_image(directory.as_fd(), DISK, spec.disk_bytes_max(), spec.disk_inodes_max())?;
+        let disks = inner.disks.as_fd();
+        disk::make_image(disks, disk_name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
         fault::point("disk_made");
-        let mount = disk::mount_image(directory.as_fd(), DISK)?;
+        let mount = disk::mount_image(disks, disk_name)?;
         sys::map_mount_ids(&mount, namespace()?.as_fd()).map_err(|error| Error::io("mapping the disk's ids", error))?;
         plan.storage = Storage::Mount(baggage.add(mount));
     }
@@ -230,6 +235,15 @@ fn complete(
         plan.tracking = Tracking::Cgroup { directory, memory };
     }
     Ok((plan, baggage))
+}
+
+/// The shared parts, made when they are first needed.
+fn skeleton(inner: &Inner) -> Result<&Skeleton> {
+    if let Some(made) = inner.skeleton.get() {
+        return Ok(made);
+    }
+    let made = Skeleton::make()?;
+    Ok(inner.skeleton.get_or_init(|| made))
 }
 
 /// Gives the box its way out. The record is written before and after, so that whatever exists is known.
@@ -287,8 +301,8 @@ fn hear_report(mut control: &UnixStream) -> Result<Verified> {
 }
 
 /// Checks from outside that the box shares none of our namespaces.
-fn verify_namespaces(pid: u32) -> Result<()> {
-    for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+fn verify_namespaces(pid: u32, kinds: &[&str]) -> Result<()> {
+    for kind in kinds {
         let read = |process: &str| rustix::fs::readlink(format!("/proc/{process}/ns/{kind}"), Vec::new());
         match (read("self"), read(&pid.to_string())) {
             (Ok(ours), Ok(theirs)) if ours != theirs => {}

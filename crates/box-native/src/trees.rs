@@ -1,7 +1,9 @@
 //! Opens what a plan needs from outside: trees of the host, as mounts of their own or as objects to be recognised.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use box_core::{Error, Grant, Result};
 use box_wire::plan::Tree;
@@ -34,13 +36,42 @@ pub(crate) enum Way {
     Paths,
 }
 
-/// A file or directory of the host that every box sees. Its ids are not mapped: the box sees what any stranger on the host
-/// would see, so a file that only root may read stays unreadable.
-pub(crate) fn host(path: &Path, way: Way, baggage: &mut Baggage) -> Result<Tree> {
-    let failed = |error: rustix::io::Errno| Error::io(format!("opening {}", path.display()), error);
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let object = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).map_err(failed)?;
-    tree_of(&object, path, way, baggage)
+/// Files and directories of the host that every box sees, opened once.
+///
+/// Their ids are not mapped: a box sees what any stranger on the host would see, so a file that only root may read stays
+/// unreadable.
+#[derive(Debug, Default)]
+pub(crate) struct HostTrees(Mutex<HashMap<PathBuf, Arc<OwnedFd>>>);
+
+impl HostTrees {
+    /// A tree for one box.
+    pub(crate) fn take(&self, path: &Path, way: Way, baggage: &mut Baggage) -> Result<Tree> {
+        tree_of(self.open(path)?.as_ref(), path, way, baggage)
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<OwnedFd>> {
+        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(object) = opened.get(path) {
+            // A package manager replaces files by new ones; a descriptor of the old one would keep showing that.
+            let unchanged = rustix::fs::fstat(object).is_ok_and(|stat| stat.st_nlink > 0);
+            if unchanged {
+                return Ok(Arc::clone(object));
+            }
+        }
+        let failed = |error: rustix::io::Errno| Error::io(format!("opening {}", path.display()), error);
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let object = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).map_err(failed)?;
+        let object = Arc::new(object);
+        opened.insert(path.to_owned(), Arc::clone(&object));
+        Ok(object)
+    }
+}
+
+/// A copy of a part that boxes share. Where the kernel can, its files belong to the box's root; else to nobody.
+pub(crate) fn shared(part: &OwnedFd, user_namespace: &OwnedFd, baggage: &mut Baggage) -> Result<Tree> {
+    let mount = clone_mount(part).map_err(|error| Error::io("taking the skeleton", error))?;
+    let _ = sys::map_mount_ids(&mount, user_namespace.as_fd());
+    Ok(Tree::Mount(baggage.add(mount)))
 }
 
 /// A granted mount. Where ids can be mapped, the workload is the owner of the tree on the host, and nobody else.
@@ -117,8 +148,13 @@ fn hand_over(grant: &Grant) -> Result<()> {
 /// Shows a mount's files with other ids: each pair is the id on disk and the id of the host that stands for it.
 fn map_ids(mount: &OwnedFd, users: &[(u32, u32)], groups: &[(u32, u32)]) -> std::io::Result<()> {
     let holder = sys::NamespaceHolder::start()?;
-    let lines =
-        |pairs: &[(u32, u32)]| pairs.iter().map(|(disk, shown)| format!("{disk} {shown} 1\n")).collect::<String>();
+    let line = |(disk, shown): &(u32, u32)| format!("{disk} {shown} 1");
+    let lines = |pairs: &[(u32, u32)]| {
+        pairs.iter().map(line).collect::<Vec<_>>().join(
+            "
+",
+        )
+    };
     write_file(&format!("/proc/{}/uid_map", holder.pid), &lines(users)).map_err(std::io::Error::other)?;
     write_file(&format!("/proc/{}/gid_map", holder.pid), &lines(groups)).map_err(std::io::Error::other)?;
     let namespace = open_user_namespace(holder.pid)?;

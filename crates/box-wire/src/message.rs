@@ -89,7 +89,8 @@ pub enum Report {
 pub struct Verified {
     /// Landlock ABI in force; 0 when the kernel has none.
     pub landlock_abi: u32,
-    /// A forked probe that went through the exec path had no capability in any set, `no_new_privs` and a filter.
+    /// What every command inherits was found in place: `no_new_privs`, an empty bounding set, a powerless uid 0. Each command
+    /// checks the rest itself before it starts, and does not start otherwise.
     pub workload_confined: bool,
     /// Mounts that were found read-only, of those planned to be.
     pub read_only_mounts: u32,

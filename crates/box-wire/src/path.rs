@@ -63,6 +63,11 @@ impl GuestPath {
         other.0 == "/" || self.0 == other.0 || self.0.strip_prefix(&other.0).is_some_and(|rest| rest.starts_with('/'))
     }
 
+    /// The last component; empty for `/`.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
     /// The path one level up; `/` is its own parent.
     #[must_use]
     pub fn parent(&self) -> Self {

@@ -81,6 +81,8 @@ pub enum Storage {
 pub enum Root {
     /// An empty directory of the storage, to be filled by steps.
     Empty,
+    /// This tree as it is. It holds every place on which a step mounts something, and nobody ever writes to it.
+    Tree(TreeIndex),
     /// An overlay with this tree below and the storage above.
     Overlay(TreeIndex),
 }
@@ -171,12 +173,7 @@ pub enum Step {
         /// Which.
         path: GuestPath,
     },
-    /// Make a file or directory read-only if it exists.
-    ReadOnly {
-        /// Which.
-        path: GuestPath,
-    },
-    /// Make what was mounted here earlier read-only.
+    /// Make what was mounted here earlier read-only, but not what is mounted below it.
     Seal {
         /// Which.
         path: GuestPath,

@@ -32,6 +32,10 @@ const GONE_WAIT: Duration = Duration::from_secs(2);
 /// How often a killed tree is looked at while its end is waited for.
 const GONE_LOOK: Duration = Duration::from_millis(1);
 
+/// How long the news that a program was started may wait for company. Most commands end or say something sooner, and then one
+/// turn less is taken.
+const VERDICT_PATIENCE: Duration = Duration::from_millis(5);
+
 /// One running command.
 #[derive(Debug)]
 pub(crate) struct Exec {
@@ -163,7 +167,7 @@ impl Exec {
         {
             add(input.as_fd(), PollFlags::OUT);
         }
-        if matches!(self.verdict, Verdict::Pending) {
+        if self.verdict_is_late() {
             add(self.child.verdict.as_fd(), PollFlags::IN);
         }
         if let (Some(status), None) = (&self.child.status, &self.ended) {
@@ -176,8 +180,16 @@ impl Exec {
         match self.killed {
             Some(killed) if self.ended.is_some() => Some((Instant::now() + GONE_LOOK).min(killed.at + GONE_WAIT)),
             Some(_) => None,
+            None if matches!(self.verdict, Verdict::Pending) && !self.verdict_is_late() => Some(
+                self.deadline.map_or(self.started + VERDICT_PATIENCE, |at| at.min(self.started + VERDICT_PATIENCE)),
+            ),
             None => self.deadline,
         }
+    }
+
+    /// Whether the verdict is still not known after a while, so that it is worth being woken for.
+    fn verdict_is_late(&self) -> bool {
+        matches!(self.verdict, Verdict::Pending) && self.started.elapsed() >= VERDICT_PATIENCE
     }
 
     /// The main process was reaped.

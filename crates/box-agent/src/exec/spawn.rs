@@ -184,7 +184,7 @@ fn nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
 
 /// The child's whole life before the program takes over. Every failure is told and ends it.
 fn run_child(image: &Image, mut ends: ChildEnds, seccomp: &[Vec<u8>]) -> ! {
-    sys::reset_signals();
+    sys::unblock_signals();
     match ends.status.take() {
         Some(status) => reap_above(image, ends, seccomp, &status),
         None => start_program(image, &ends, seccomp),

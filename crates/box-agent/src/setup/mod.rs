@@ -91,21 +91,14 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     sys::loopback_up().step("loopback")?;
     set_limits(&plan).step("rlimits")?;
     confine::confine_agent(&plan, &tracking)?;
-    let mut prepared = Prepared {
-        listener,
-        workload: plan.workload,
-        seccomp: plan.seccomp,
-        tracking,
-        lifeline: plan.lifeline,
-        verified: Verified::default(),
-    };
-    prepared.verified = Verified {
+    let verified = Verified {
         landlock_abi: sys::landlock_abi(),
-        workload_confined: confine::probe(&prepared)?,
+        workload_confined: confine::verify_inheritance().step("verify")?,
         read_only_mounts,
         agent_uid_apart: plan.agent.uid != plan.workload.uid,
     };
-    Ok(prepared)
+    let Plan { workload, seccomp, lifeline, .. } = plan;
+    Ok(Prepared { listener, workload, seccomp, tracking, lifeline, verified })
 }
 
 fn take_tracker(tracking: &Tracking, descriptors: &mut Descriptors) -> Result<Tracker, Failure> {

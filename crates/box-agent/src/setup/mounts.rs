@@ -79,24 +79,26 @@ pub(super) fn restrict(mount: impl AsFd, access: Access) -> Result<()> {
 }
 
 /// Makes a directory and its missing parents below the root; the last one gets mode and owner.
-pub(super) fn make_directory(root: impl AsFd, path: &GuestPath, mode: u32, owner: User) -> Result<()> {
-    let mut so_far = String::new();
-    let mut parent = open_target(&root, "")?;
-    for name in path.relative().split('/').filter(|name| !name.is_empty()) {
-        let outcome = rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755));
-        if !matches!(outcome, Ok(()) | Err(Errno::EXIST)) {
-            return outcome;
-        }
-        so_far = if so_far.is_empty() { name.to_owned() } else { format!("{so_far}/{name}") };
-        parent = open_target(&root, &so_far)?;
-        if so_far == path.relative() && outcome.is_ok() {
-            set_owner_and_mode(&parent, mode, owner)?;
-        }
+pub(super) fn make_directory(root: &OwnedFd, path: &GuestPath, mode: u32, owner: User) -> Result<()> {
+    match open_target(root, path.relative()) {
+        Ok(there) if is_directory(&there)? => return Ok(()),
+        Ok(_) => return Err(Errno::NOTDIR),
+        Err(Errno::NOENT) => {}
+        Err(error) => return Err(error),
     }
-    if !is_directory(&parent)? {
-        return Err(Errno::NOTDIR);
+    let (parent, name) = (path.parent(), path.name());
+    let parent = match open_target(root, parent.relative()) {
+        Err(Errno::NOENT) => {
+            make_directory(root, &parent, 0o755, User::ROOT)?;
+            open_target(root, parent.relative())?
+        }
+        opened => opened?,
+    };
+    rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
+    if (mode, owner) == (0o755, User::ROOT) {
+        return Ok(());
     }
-    Ok(())
+    set_owner_and_mode(open_target(root, path.relative())?, mode, owner)
 }
 
 /// Gives an object opened as a path its owner and mode.
@@ -110,13 +112,17 @@ pub(super) fn set_owner_and_mode(object: impl AsFd, mode: u32, owner: User) -> R
 }
 
 /// Makes an empty place on which a mount can stand: a directory or a file, as the mount is.
-pub(super) fn make_place(root: impl AsFd, path: &GuestPath, mount: impl AsFd) -> Result<OwnedFd> {
+pub(super) fn make_place(root: &OwnedFd, path: &GuestPath, mount: impl AsFd) -> Result<OwnedFd> {
+    match open_target(root, path.relative()) {
+        Err(Errno::NOENT) => {}
+        opened => return opened,
+    }
     if is_directory(&mount)? {
-        make_directory(&root, path, 0o755, User::ROOT)?;
+        make_directory(root, path, 0o755, User::ROOT)?;
     } else {
-        make_directory(&root, &path.parent(), 0o755, User::ROOT)?;
-        let parent = open_target(&root, path.parent().relative())?;
-        let name = path.relative().rsplit('/').next().unwrap_or_default();
+        make_directory(root, &path.parent(), 0o755, User::ROOT)?;
+        let parent = open_target(root, path.parent().relative())?;
+        let name = path.name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)) {
             Ok(_) | Err(Errno::EXIST) => {}

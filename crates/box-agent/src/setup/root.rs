@@ -66,12 +66,14 @@ impl Site {
         let mut places = 0;
         let root = match plan.root {
             Root::Empty => mounts::clone_at(&storage, "root")?,
+            Root::Tree(tree) => take_tree(&mut trees, tree)?,
             Root::Overlay(tree) => {
                 let lower = take_tree(&mut trees, tree)?;
                 overlay(&storage, lower, &mut places)?
             }
         };
-        mounts::restrict(&root, Access::ReadWrite)?;
+        let access = if matches!(plan.root, Root::Tree(_)) { Access::ReadOnly } else { Access::ReadWrite };
+        mounts::restrict(&root, access)?;
         mounts::attach(&root, mounts::open_target(&storage, "root")?)?;
         Ok(Self { storage, root, trees, places, read_only: Vec::new(), workload: plan.workload })
     }
@@ -115,11 +117,10 @@ impl Site {
                 self.mount(&mount, path, Access::ReadWrite)
             }
             PlanStep::Mask { path } => if_there(self.mask(path)),
-            PlanStep::ReadOnly { path } => if_there(self.cover_read_only(path)),
             PlanStep::Seal { path } => self.seal(path),
             PlanStep::Sysctl { name, value } => {
                 // Best effort: not every kernel has every name, and the filter denies what these would.
-                let _ = self.sysctl(name, value);
+                let _ = self.set(name, value);
                 Ok(())
             }
         }
@@ -163,8 +164,7 @@ impl Site {
     fn parent_of(&self, path: &GuestPath) -> Result<(OwnedFd, String)> {
         let parent = path.parent();
         mounts::make_directory(&self.root, &parent, 0o755, User::ROOT)?;
-        let name = path.relative().rsplit('/').next().unwrap_or_default().to_owned();
-        Ok((mounts::open_target(&self.root, parent.relative())?, name))
+        Ok((mounts::open_target(&self.root, parent.relative())?, path.name().to_owned()))
     }
 
     /// Mounts a directory of the storage over a place of the root.
@@ -193,16 +193,6 @@ impl Site {
         mounts::attach(null, place)
     }
 
-    /// Lays a read-only copy of a place over the place.
-    fn cover_read_only(&mut self, path: &GuestPath) -> Result<()> {
-        let place = mounts::open_target(&self.root, path.relative())?;
-        let copy = mounts::clone_at(&self.root, path.relative())?;
-        mounts::restrict(&copy, Access::ReadOnly)?;
-        mounts::attach(copy, place)?;
-        self.read_only.push(path.clone());
-        Ok(())
-    }
-
     /// Makes an existing mount read-only, and only that one.
     fn seal(&mut self, path: &GuestPath) -> Result<()> {
         let place = mounts::open_target(&self.root, path.relative())?;
@@ -211,9 +201,7 @@ impl Site {
         Ok(())
     }
 
-    fn sysctl(&self, name: &str, value: &str) -> Result<()> {
-        let place = mounts::open_target(&self.root, &format!("proc/sys/{name}"))?;
-        drop(place);
+    fn set(&self, name: &str, value: &str) -> Result<()> {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.root, format!("proc/sys/{name}"), flags, Mode::empty())?;
         rustix::io::write(file, value.as_bytes()).map(drop)
@@ -291,7 +279,6 @@ fn describe(step: &PlanStep) -> String {
         PlanStep::Devpts { path } => ("devpts", path.as_str()),
         PlanStep::Mqueue { path } => ("mqueue", path.as_str()),
         PlanStep::Mask { path } => ("mask", path.as_str()),
-        PlanStep::ReadOnly { path } => ("read_only", path.as_str()),
         PlanStep::Seal { path } => ("seal", path.as_str()),
         PlanStep::Sysctl { name, .. } => ("sysctl", name.as_str()),
     };

@@ -5,13 +5,15 @@
 //! privilege, and we run them inside the box's user namespace, so that a hole in one of them gives nothing of the host.
 //! `veth` is a virtual cable to the host's kernel with address translation; it needs root and `nft`.
 //!
-//! With the two programs a box can speak to whatever an ordinary user of the host can speak to, except loopback: that
-//! includes services which the host offers on its other addresses. `veth` shuts the host off altogether.
+//! In every way the host's other addresses and the metadata services of clouds are out of reach too: by packet rules with
+//! `veth`, and by the box's own routing table (`shut.rs`) with the two programs.
 
+mod command;
 mod helper;
 mod pasta;
 mod resolver;
 mod routes;
+mod shut;
 mod slirp;
 mod veth;
 

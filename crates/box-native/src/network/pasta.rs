@@ -3,7 +3,7 @@
 use box_core::Result;
 
 use super::helper::{self, HelperProcess, Ready};
-use super::{Namespaces, Obstacle, Target, failure, find_program, require_program, resolver, routes};
+use super::{Namespaces, Obstacle, Target, failure, find_program, require_program, resolver, routes, shut};
 
 /// Every option that keeps the host out of reach, in a form that all releases since 2023 know.
 ///
@@ -34,11 +34,12 @@ const ARGUMENTS: &[&str] = &[
 
 pub(super) fn check() -> Result<(), Obstacle> {
     require_program("pasta", "passt")?;
-    helper::check_tunnel_device()?;
-    if routes::has_default(routes::OURS) {
-        return Ok(());
+    helper::check()?;
+    if !routes::has_default(routes::OURS) {
+        let fix = "add one with `ip route add default via GATEWAY`";
+        return Err(Obstacle::new("this machine has no default route itself", fix));
     }
-    Err(Obstacle::new("this machine has no default route itself", "add one with `ip route add default via GATEWAY`"))
+    resolver::of_host(|server| !shut::is_shut(server)).map(drop)
 }
 
 pub(super) fn attach(namespaces: &Namespaces, target: Target<'_>) -> Result<HelperProcess> {
@@ -54,5 +55,7 @@ pub(super) fn attach(namespaces: &Namespaces, target: Target<'_>) -> Result<Help
 
 /// The host's own servers: the box reaches them as the host does.
 pub(super) fn resolv_conf() -> Result<String> {
-    Ok(resolver::text(&resolver::of_host(|_| true)?))
+    let servers =
+        resolver::of_host(|server| !shut::is_shut(server)).map_err(|obstacle| obstacle.into_error(resolver::WHAT))?;
+    Ok(resolver::text(&servers))
 }

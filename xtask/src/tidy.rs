@@ -1,0 +1,71 @@
+//! `cargo xtask tidy`: the rules that no compiler holds.
+//!
+//! Each rule is a pure function from what was read to a list of [`Violation`]s, so that each can be tested with a few
+//! lines of input. Only this file and [`files`] touch the disk.
+
+mod arrows;
+mod files;
+mod packages;
+mod rust_source;
+mod specification;
+mod text;
+
+use crate::cargo;
+use anyhow::Result;
+use files::TextFile;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// One broken rule, in a form that editors can jump to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// The file relative to the root, with `:line` where there is one; or a package.
+    pub(crate) place: String,
+    /// What is wrong and what to do.
+    pub(crate) message: String,
+}
+
+impl Violation {
+    pub(crate) fn new(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { place: place.into(), message: message.into() }
+    }
+
+    pub(crate) fn at(path: &str, line_index: usize, message: impl Into<String>) -> Self {
+        Self::new(format!("{path}:{}", line_index + 1), message)
+    }
+}
+
+/// The verb: checks the tree and prints what is wrong with it.
+pub(crate) fn run() -> Result<ExitCode> {
+    let violations = check()?;
+    for violation in &violations {
+        println!("{}: {}", violation.place, violation.message);
+    }
+    if violations.is_empty() {
+        println!("tidy: nothing to complain about");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("tidy: {} to put right", violations.len());
+    Ok(ExitCode::FAILURE)
+}
+
+/// Every rule over the whole tree.
+pub(crate) fn check() -> Result<Vec<Violation>> {
+    let metadata = cargo::metadata()?;
+    let root = metadata.workspace_root.as_std_path();
+    let files = files::tracked(root)?;
+    let mut violations = arrows::check(&arrows::Graph::from_metadata(&metadata)?);
+    violations.extend(packages::check(&packages::described(&metadata)));
+    for file in &files {
+        violations.extend(text::check(file));
+        violations.extend(rust_source::check(file));
+    }
+    violations.extend(check_specification(root, &files));
+    Ok(violations)
+}
+
+fn check_specification(root: &Path, files: &[TextFile]) -> Vec<Violation> {
+    let name = "SPECIFICATION.md";
+    let Ok(document) = std::fs::read_to_string(root.join(name)) else { return Vec::new() };
+    specification::check(name, &document, files)
+}
