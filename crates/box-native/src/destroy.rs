@@ -35,7 +35,7 @@ pub(crate) fn dismantle(record: Option<&Record>, live: Option<&LiveBox>, places:
         None => places.cgroups.open(&record.cgroup)?,
     };
     let cgroup = live.and_then(|live| live.cgroup.as_ref()).or(found.as_ref());
-    if let Some(cgroup) = cgroup {
+    if let Some(cgroup) = cgroup.filter(|cgroup| cgroup.agent_directory().is_some()) {
         cgroup.kill()?;
     }
     // The first process of a pid namespace takes all others with it. It is found by number and start time, so that a later

@@ -20,17 +20,22 @@ pub(crate) struct Findings<'a> {
     pub(crate) method: Option<Method>,
 }
 
+/// Said of everything that only a cgroup can hold.
+const NO_CGROUP: &str = "there is no cgroup for it; `strongbox doctor` says how to get one";
+
 /// What a box really enforces.
 pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let mut guarantees = Guarantees::default();
     let Findings { enforced, verified, writer, method } = findings;
     let held = |held: bool| if held { Level::Hard } else { Level::Absent };
-    guarantees.set(Dimension::Cpu, held(enforced.cpu), &enforced.detail);
-    guarantees.set(Dimension::Memory, held(enforced.memory), &enforced.detail);
+    let by_cgroup = |held: bool, what: String| if held { format!("{what}, by cgroup") } else { NO_CGROUP.to_owned() };
+    guarantees.set(Dimension::Cpu, held(enforced.cpu), by_cgroup(enforced.cpu, format!("{} processors", spec.cpus)));
+    let memory = by_cgroup(enforced.memory, format!("{} MiB without swap", spec.memory_mb));
+    guarantees.set(Dimension::Memory, held(enforced.memory), memory);
     if enforced.pids {
-        guarantees.set(Dimension::Pids, Level::Hard, &enforced.detail);
+        guarantees.set(Dimension::Pids, Level::Hard, by_cgroup(true, format!("{} processes", spec.pids_limit)));
     } else {
-        let why = format!("a limit of {} processes per user; {}", spec.pids_limit, enforced.detail);
+        let why = format!("{} processes by a limit per user; {NO_CGROUP}", spec.pids_limit);
         guarantees.set(Dimension::Pids, Level::Soft, why);
     }
     set_disk(&mut guarantees, spec);
@@ -55,7 +60,7 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     if enforced.kill {
         guarantees.set(Dimension::Kill, Level::Hard, "one cgroup per exec, killed as a whole");
     } else {
-        let why = format!("a walk over descendants, then the whole box; {}", enforced.detail);
+        let why = format!("a walk over descendants, then the whole box; {NO_CGROUP}");
         guarantees.set(Dimension::Kill, Level::Soft, why);
     }
     guarantees

@@ -123,6 +123,7 @@ fn open_streams(request: &ExecRequest, with_status: bool) -> io::Result<(Spawned
         if with_status { pipe().map(|(read, write)| (Some(read), Some(write)))? } else { (None, None) };
     let mut ours = Spawned { pid: 0, stdin: None, stdout: None, stderr: None, terminal: None, verdict, status };
     nonblocking(&ours.verdict)?;
+    ours.status.as_ref().map(nonblocking).transpose()?;
     if let Some(size) = request.terminal {
         let (master, slave) = open_terminal(size)?;
         nonblocking(&master)?;

@@ -117,24 +117,44 @@ impl Tree {
 /// Kills everything below `top`, again and again until nothing is left, because a tree can grow while it is cut.
 fn kill_descendants(top: i32) {
     for _ in 0..WALKS_MAX {
-        let mut pending = children_of(top);
-        if pending.is_empty() {
+        let parents = parents();
+        let mut family = vec![top];
+        let mut next = 0;
+        while let Some(&member) = family.get(next) {
+            family.extend(parents.iter().filter(|(_, parent)| *parent == member).map(|(pid, _)| pid));
+            next += 1;
+        }
+        if family.len() == 1 {
             return;
         }
-        while let Some(pid) = pending.pop() {
-            pending.extend(children_of(pid));
-            // The number was just read from the list of a living parent; at worst it names another process of this box that
-            // took it since, and a box is one trust domain.
+        for &pid in &family[1..] {
+            // The number was just read from the list of this box; at worst it names another process of the box that took it
+            // since, and a box is one trust domain.
             let _ = sys::signal_child(pid, libc::SIGKILL);
         }
         std::thread::yield_now();
     }
 }
 
+/// Every living process of the box and its parent.
+fn parents() -> Vec<(i32, i32)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    entries.flatten().filter_map(number).filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
+}
+
+/// The parent of a process; nothing when it is dead and only waits to be reaped.
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so the fields are counted from its end: state, then parent.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    fields.next()?.parse().ok().filter(|_| state != "Z" && state != "X")
+}
+
 /// The living children of a process.
 fn children_of(pid: i32) -> Vec<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
+    parents().into_iter().filter(|(_, parent)| *parent == pid).map(|(child, _)| child).collect()
 }
 
 /// The command below a reaper.
