@@ -19,12 +19,13 @@ use rustix::process::DumpableBehavior;
 const CONTROL_DESCRIPTOR: i32 = 3;
 
 fn main() -> ExitCode {
-    // First of all: nothing may look into this process, and it has a name by which people recognise it.
-    let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let named = rustix::thread::set_name(c"strongbox-agent");
     sys::default_signals();
     let Ok(control) = sys::inherited(CONTROL_DESCRIPTOR) else { return ExitCode::from(2) };
     let Ok((plan, descriptors)) = control::receive_plan(&control) else { return ExitCode::from(3) };
+    // Nothing may look into this process from here on. Not sooner: an ordinary user who makes a box writes its id maps until the
+    // plan is sent, and may not do that to a process that hides. Nothing else lives in the box yet.
+    let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     if let Err(error) = hidden.and(named) {
         return report_failure(&control, &setup::Failure::new("hide", error));
     }

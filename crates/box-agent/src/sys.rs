@@ -22,10 +22,10 @@ pub(crate) struct Reaped {
 /// `CLONE_INTO_CGROUP`: the C library's constant does not fit its own type yet.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Takes ownership of a descriptor that this process was started with.
+/// Takes ownership of a descriptor that this process was started with, and keeps it from whatever this process starts.
 pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD only asks whether the number is an open descriptor.
-    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+    // SAFETY: the call takes plain numbers; it fails when the number is not an open descriptor.
+    if unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is open, and nothing else in this process knows of it: it is taken once, first thing in main.
@@ -235,6 +235,13 @@ pub(crate) fn bounding_set_is_empty() -> bool {
 pub(crate) fn signal_child(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: the call takes plain numbers.
     if unsafe { libc::kill(pid, signal) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Makes sure that nothing but the standard streams survives exec, whoever forgot what.
+pub(crate) fn keep_standard_streams_only() -> io::Result<()> {
+    // SAFETY: marks descriptors, closes none.
+    let result = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Closes every descriptor of this process but one, which it returns under a new number.

@@ -1,4 +1,5 @@
 //! Ends that come from outside: signals to the program, its death, and a reader that goes away.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;
 

@@ -5,11 +5,19 @@ use std::os::fd::OwnedFd;
 
 use box_wire::frame::HEADER_BYTES;
 use box_wire::{Header, Kind};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 /// How much is read at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// Whether the other end of a stream is gone.
+pub(super) fn is_hung_up(stream: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(stream, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
+}
 
 /// Frames from the host, put together from whatever pieces arrive.
 #[derive(Debug, Default)]

@@ -229,7 +229,6 @@ impl Exec {
             self.client_gone = true;
             self.kill(false);
         }
-        self.feed();
         self.hear_verdict();
         self.read_status();
         let drained = self.move_output();
@@ -244,12 +243,19 @@ impl Exec {
     }
 
     fn take_input(&mut self) -> io::Result<()> {
-        if !self.stdin.is_empty() {
-            return Ok(());
+        if self.stdin.is_empty() {
+            self.inbox.fill(&self.stream)?;
+        } else if inbox::is_hung_up(&self.stream) {
+            // Nothing is read while input waits to be taken, so the end of the stream has to be asked for.
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.inbox.fill(&self.stream)?;
-        while self.stdin.is_empty() {
-            let Some((kind, payload)) = self.inbox.next()? else { break };
+        loop {
+            // What was taken is passed on at once, because frames that already lie in the inbox wake nobody.
+            self.feed();
+            if !self.stdin.is_empty() {
+                return Ok(());
+            }
+            let Some((kind, payload)) = self.inbox.next()? else { return Ok(()) };
             match kind {
                 Kind::Stdin => self.stdin = payload,
                 Kind::StdinEnd => self.stdin_ending = true,
@@ -257,7 +263,6 @@ impl Exec {
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
-        Ok(())
     }
 
     fn resize(&self, payload: &[u8]) {

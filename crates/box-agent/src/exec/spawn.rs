@@ -258,7 +258,7 @@ fn take_streams(ends: &ChildEnds) -> rustix::io::Result<()> {
     if ends.controlling {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
     }
-    Ok(())
+    sys::keep_standard_streams_only().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Enters the working directory as the workload, through no magic link, so that a directory of the host cannot be meant.
