@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     pub(crate) disks: OwnedFd,
     pub(crate) null: OwnedFd,
     /// What boxes without an image share, made when the first of them is; root only.
-    pub(crate) skeleton: OnceLock<Skeleton>,
+    pub(crate) skeleton: OnceLock<Option<Skeleton>>,
     /// Files of the host that are always shown, opened once.
     pub(crate) host_trees: HostTrees,
     /// Boxes that this process made or adopted. Never locked while one is being made.

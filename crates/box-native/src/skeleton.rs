@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::host_root::HostRoot;
-use crate::plan;
+use crate::{plan, trees};
 
 /// Room for the skeleton: names, links and a few small files.
 const BYTES_MAX: &str = "4m";
@@ -26,15 +26,19 @@ pub(crate) struct Skeleton {
 }
 
 impl Skeleton {
-    /// Makes the shared parts.
-    pub(crate) fn make() -> Result<Self> {
+    /// Makes the shared parts; nothing where the kernel cannot copy a mount that stands nowhere (before 6.15). Boxes then make
+    /// the same for themselves, step by step.
+    pub(crate) fn make() -> Result<Option<Self>> {
         let failed = |error: Errno| Error::io("making the skeleton of boxes", error);
         let root = tmpfs().map_err(failed)?;
         for step in plan::skeleton(HostRoot::get(), User::ROOT) {
             apply(&root, &step).map_err(failed)?;
         }
+        if trees::clone_mount(&root).is_err() {
+            return Ok(None);
+        }
         let devices = make_devices().map_err(failed)?;
-        Ok(Self { root, devices })
+        Ok(Some(Self { root, devices }))
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         agent,
         host_root: prepared.image.is_none().then(HostRoot::get),
         resolver: prepared.network.map(network::resolv_conf).transpose()?,
-        shares_skeleton: inner.way == Way::Mounts,
+        shares_skeleton: skeleton(inner)?.is_some(),
         pids_counted: inner.cgroups.kind() != cgroup::DriverKind::Absent,
     };
     let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
@@ -204,8 +204,8 @@ fn complete(
     for source in sources {
         plan.trees.push(match (source, &prepared.image) {
             (Source::Host(path), _) => inner.host_trees.take(&path, inner.way, &mut baggage)?,
-            (Source::Skeleton, _) => trees::shared(&skeleton(inner)?.root, &namespace()?, &mut baggage)?,
-            (Source::Devices, _) => trees::shared(&skeleton(inner)?.devices, &namespace()?, &mut baggage)?,
+            (Source::Skeleton, _) => trees::shared(&shared(inner)?.root, &namespace()?, &mut baggage)?,
+            (Source::Devices, _) => trees::shared(&shared(inner)?.devices, &namespace()?, &mut baggage)?,
             (Source::Grant(index), _) => {
                 let (grant, mount) = (&prepared.grants[index], &spec.mounts[index]);
                 let workload = (spec.user.uid, spec.user.gid);
@@ -237,13 +237,17 @@ fn complete(
     Ok((plan, baggage))
 }
 
-/// The shared parts, made when they are first needed.
-fn skeleton(inner: &Inner) -> Result<&Skeleton> {
+/// The shared parts, made when they are first needed; nothing where there can be none.
+fn skeleton(inner: &Inner) -> Result<Option<&Skeleton>> {
     if let Some(made) = inner.skeleton.get() {
-        return Ok(made);
+        return Ok(made.as_ref());
     }
-    let made = Skeleton::make()?;
-    Ok(inner.skeleton.get_or_init(|| made))
+    let made = if inner.way == Way::Mounts { Skeleton::make()? } else { None };
+    Ok(inner.skeleton.get_or_init(|| made).as_ref())
+}
+
+fn shared(inner: &Inner) -> Result<&Skeleton> {
+    skeleton(inner)?.ok_or_else(|| setup("skeleton", "the plan asks for one that there is not"))
 }
 
 /// Gives the box its way out. The record is written before and after, so that whatever exists is known.

@@ -132,7 +132,7 @@ fn tree_of(object: &OwnedFd, path: &Path, way: Way, baggage: &mut Baggage) -> Re
 }
 
 /// A detached copy of what is mounted at an object, without what is mounted below it.
-fn clone_mount(object: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn clone_mount(object: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     rustix::mount::open_tree(object, "", flags)
 }

@@ -1,0 +1,40 @@
+//! What is measured, group by group.
+
+mod burst;
+pub(crate) mod deadline;
+pub(crate) mod idle;
+pub(crate) mod launch;
+pub(crate) mod output;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::boxes::Boxes;
+use crate::options::Options;
+use crate::report::Report;
+
+/// Things that are measured together.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) measure: fn(&Boxes, &Options, &Path, &mut Report) -> Result<()>,
+}
+
+/// All groups, in the order of a run. The comparison with peers is first, while this process is still small: the cost of
+/// a plain fork grows with the memory of whoever forks. Idle memory is next, before bursts have left free memory in our heap
+/// in which growth would not show.
+pub(crate) const ALL: &[Group] = &[
+    Group {
+        name: "launch",
+        about: "`true` in fresh and in live boxes, next to the floor and the field",
+        measure: launch::measure,
+    },
+    Group { name: "idle", about: "memory of a few idle boxes", measure: idle::measure_few },
+    Group { name: "crowd", about: "many idle boxes at once", measure: idle::measure_crowd },
+    Group { name: "burst", about: "many creates at the same time", measure: burst::measure },
+    Group { name: "deadline", about: "from the deadline to the death of a stubborn tree", measure: deadline::measure },
+    Group { name: "flood", about: "our memory while a box never stops talking", measure: output::measure_flood },
+    Group { name: "throughput", about: "standard output next to a plain pipe", measure: output::measure_throughput },
+];

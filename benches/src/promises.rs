@@ -1,0 +1,120 @@
+//! What SPECIFICATION.md promises, held against what was measured.
+
+use crate::groups::{deadline, idle, launch, output};
+use crate::report::{Report, Verdict};
+use crate::samples::mib;
+
+/// On which side of its bound a number has to be.
+#[derive(Debug, Clone, Copy)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+struct Promise {
+    name: &'static str,
+    text: &'static str,
+    bound: Bound,
+    measured: fn(&Report) -> Option<f64>,
+}
+
+const ALL: &[Promise] = &[
+    Promise {
+        name: "fresh_box",
+        text: "create + first exec of `true` + destroy, over one bwrap run (p50)",
+        bound: Bound::AtMost(1.0),
+        measured: |report| ratio(report, launch::WHOLE, launch::BWRAP),
+    },
+    Promise {
+        name: "fresh_box_tail",
+        text: "create + first exec of `true` + destroy, p99 over p50",
+        bound: Bound::AtMost(5.0),
+        measured: |report| report.timing(launch::WHOLE).map(|it| it.summary.p99_ms / it.summary.p50_ms),
+    },
+    Promise {
+        name: "live_exec",
+        text: "exec of `true` in a live box, over a bare fork+exec (p50)",
+        bound: Bound::AtMost(2.0),
+        measured: |report| ratio(report, launch::LIVE, launch::FLOOR),
+    },
+    Promise {
+        name: "idle_box_memory",
+        text: "memory of an idle box, MiB",
+        bound: Bound::AtMost(1.5),
+        measured: |report| report.value(idle::EACH),
+    },
+    Promise {
+        name: "idle_crowd",
+        text: "failures among 500 idle boxes at once",
+        bound: Bound::AtMost(0.0),
+        measured: |report| report.value(idle::AT_ONCE).filter(|boxes| *boxes >= 500.0).and(report.value(idle::FAILED)),
+    },
+    Promise {
+        name: "agent_size",
+        text: "the agent's program, MiB",
+        bound: Bound::AtMost(2.0),
+        measured: |_| Some(mib(box_agent_image::AGENT.len() as u64)),
+    },
+    Promise {
+        name: "output_throughput",
+        text: "throughput of standard output, over a plain pipe",
+        bound: Bound::AtLeast(0.5),
+        measured: |report| report.value(output::SHARE),
+    },
+    Promise {
+        name: "flood_memory",
+        text: "growth of our memory in a flood (10 GiB with --full), MiB",
+        bound: Bound::AtMost(32.0),
+        measured: |report| report.value(output::GROWTH),
+    },
+    Promise {
+        name: "deadline_overtime",
+        text: "from the deadline to a dead tree, the slowest, ms",
+        bound: Bound::AtMost(500.0),
+        measured: |report| report.timing(deadline::OVERTIME).map(|it| it.summary.max_ms),
+    },
+];
+
+/// Fills in the verdicts.
+pub(crate) fn judge(report: &mut Report) {
+    report.verdicts = ALL.iter().map(|promise| verdict(promise, (promise.measured)(report))).collect();
+}
+
+fn verdict(promise: &Promise, measured: Option<f64>) -> Verdict {
+    let (bound, holds) = match promise.bound {
+        Bound::AtMost(most) => (most, measured.map(|it| it <= most)),
+        Bound::AtLeast(least) => (least, measured.map(|it| it >= least)),
+    };
+    Verdict { name: promise.name, promise: promise.text, limit: promise.bound.text(), measured, bound, holds }
+}
+
+fn ratio(report: &Report, name: &str, to: &str) -> Option<f64> {
+    Some(report.timing(name)?.summary.p50_ms / report.timing(to)?.summary.p50_ms)
+}
+
+impl Bound {
+    fn text(self) -> &'static str {
+        match self {
+            Self::AtMost(_) => "≤",
+            Self::AtLeast(_) => "≥",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(bound: Bound, measured: Option<f64>) -> Option<bool> {
+        verdict(&Promise { name: "x", text: "", bound, measured: |_| None }, measured).holds
+    }
+
+    #[test]
+    fn bounds_are_kept_on_their_side_and_what_was_not_measured_is_neither_held_nor_broken() {
+        assert_eq!(held(Bound::AtMost(2.0), Some(2.0)), Some(true));
+        assert_eq!(held(Bound::AtMost(2.0), Some(2.1)), Some(false));
+        assert_eq!(held(Bound::AtLeast(0.5), Some(0.4)), Some(false));
+        assert_eq!(held(Bound::AtMost(2.0), Some(f64::NAN)), Some(false));
+        assert_eq!(held(Bound::AtMost(2.0), None), None);
+    }
+}
