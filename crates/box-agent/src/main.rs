@@ -3,6 +3,8 @@
 //! Life: started with one socket, it waits for the plan, turns fresh namespaces into a box, gives up all but a handful of
 //! capabilities, reports, and then serves one request per dialled stream until the host or the last process ends it.
 
+#![cfg_attr(not(test), no_main)]
+
 mod control;
 mod exec;
 mod outbox;
@@ -10,19 +12,19 @@ mod server;
 mod setup;
 mod sys;
 
-use std::process::ExitCode;
-
 use box_wire::Report;
 use rustix::process::DumpableBehavior;
 
 /// The socket to the host that the agent is started with.
 const CONTROL_DESCRIPTOR: i32 = 3;
 
-fn main() -> ExitCode {
+/// The life of the agent, and the code with which it ends. Called by [`sys::main`].
+#[cfg_attr(test, expect(dead_code, reason = "tests bring an entry of their own"))]
+fn run() -> i32 {
     let named = rustix::thread::set_name(c"strongbox-agent");
     sys::default_signals();
-    let Ok(control) = sys::inherited(CONTROL_DESCRIPTOR) else { return ExitCode::from(2) };
-    let Ok((plan, descriptors)) = control::receive_plan(&control) else { return ExitCode::from(3) };
+    let Ok(control) = sys::inherited(CONTROL_DESCRIPTOR) else { return 2 };
+    let Ok((plan, descriptors)) = control::receive_plan(&control) else { return 3 };
     // Nothing may look into this process from here on. Not sooner: an ordinary user who makes a box writes its id maps until the
     // plan is sent, and may not do that to a process that hides. Nothing else lives in the box yet.
     let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -33,14 +35,14 @@ fn main() -> ExitCode {
         Err(failure) => report_failure(&control, &failure),
         Ok(prepared) => match control::send_report(&control, &Report::Ready(prepared.verified.clone())) {
             Ok(()) => server::serve(prepared, control),
-            Err(_) => ExitCode::from(4),
+            Err(_) => 4,
         },
     }
 }
 
-fn report_failure(control: &std::os::fd::OwnedFd, failure: &setup::Failure) -> ExitCode {
+fn report_failure(control: &std::os::fd::OwnedFd, failure: &setup::Failure) -> i32 {
     let report = Report::Failed { step: failure.step.clone(), message: failure.message.clone() };
     // When the host is gone there is nobody left to tell; the box ends either way.
     let _ = control::send_report(control, &report);
-    ExitCode::from(5)
+    5
 }

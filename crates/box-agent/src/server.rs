@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use box_wire::plan::Lifeline;
@@ -42,17 +41,17 @@ struct Server {
 }
 
 /// Serves until the host ends the box.
-pub(crate) fn serve(prepared: Prepared, control: OwnedFd) -> ExitCode {
-    let Ok(signals) = sys::signal_descriptor(&[libc::SIGCHLD, libc::SIGTERM]) else { return ExitCode::from(6) };
+pub(crate) fn serve(prepared: Prepared, control: OwnedFd) -> i32 {
+    let Ok(signals) = sys::signal_descriptor(&[libc::SIGCHLD, libc::SIGTERM]) else { return 6 };
     let control = (prepared.lifeline == Lifeline::Maker).then_some(control);
     let (streams, lingering) = (Vec::new(), Vec::new());
     let mut server = Server { prepared, signals, control, streams, lingering, ended: false };
     while !server.ended {
         if server.turn().is_err() {
-            return ExitCode::from(7);
+            return 7;
         }
     }
-    ExitCode::SUCCESS
+    0
 }
 
 impl Server {

@@ -80,7 +80,9 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct LiveBox {
     pub(crate) pidfd: OwnedFd,
-    pub(crate) cgroup: Option<BoxCgroup>,
+    /// Name of its cgroup, which is opened when it is needed: every descriptor that we hold is copied and closed again by each
+    /// agent that we start.
+    cgroup: String,
     directory: OwnedFd,
     _lifeline: Option<std::os::unix::net::UnixStream>,
 }
@@ -134,6 +136,7 @@ impl Native {
                     inner.destroy(&id)?;
                 }
                 if let Some(inner) = Arc::into_inner(inner) {
+                    inner.cgroups.leave();
                     inner.instance.end();
                 }
             }
@@ -157,7 +160,7 @@ impl Inner {
         };
         let locator = serde_json::to_string(&made.agent).map_err(|error| Error::io("naming the box", error))?;
         let spawn::Made { pidfd, cgroup, directory, guarantees, lifeline, .. } = made;
-        let live = LiveBox { pidfd, cgroup: Some(cgroup), directory, _lifeline: lifeline };
+        let live = LiveBox { pidfd, cgroup, directory, _lifeline: lifeline };
         self.known().insert(id.clone(), Arc::new(live));
         Ok(Handle { id: id.clone(), backend: BackendName::Native, guarantees, locator })
     }
@@ -176,8 +179,7 @@ impl Inner {
             return lost("its record tells of another process");
         }
         let Some(pidfd) = agent.open() else { return lost("its agent is not running") };
-        let cgroup = self.cgroups.open(&record.cgroup)?;
-        let live = LiveBox { pidfd, cgroup, directory, _lifeline: None };
+        let live = LiveBox { pidfd, cgroup: record.cgroup, directory, _lifeline: None };
         self.known().insert(handle.id.clone(), Arc::new(live));
         Ok(Liveness::Running)
     }
@@ -205,9 +207,8 @@ impl Inner {
     }
 
     fn cgroup<T>(&self, handle: &Handle, act: impl FnOnce(&BoxCgroup) -> Result<T>) -> Result<T> {
-        let live = self.find(handle)?;
-        let absent = || Error::Gone { reason: "its cgroup is gone".to_owned() };
-        act(live.cgroup.as_ref().ok_or_else(absent)?)
+        let opened = self.cgroups.open(&self.find(handle)?.cgroup)?;
+        act(&opened.ok_or_else(|| Error::Gone { reason: "its cgroup is gone".to_owned() })?)
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<BoxId, Arc<LiveBox>>> {

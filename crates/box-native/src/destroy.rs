@@ -30,12 +30,8 @@ pub(crate) struct Places<'a> {
 /// Ends a box and removes what its record names. Only the box's directory is left, for the caller.
 pub(crate) fn dismantle(record: Option<&Record>, live: Option<&LiveBox>, places: &Places<'_>) -> Result<()> {
     let Some(record) = record else { return Ok(()) };
-    let found = match live.and_then(|live| live.cgroup.as_ref()) {
-        Some(_) => None,
-        None => places.cgroups.open(&record.cgroup)?,
-    };
-    let cgroup = live.and_then(|live| live.cgroup.as_ref()).or(found.as_ref());
-    if let Some(cgroup) = cgroup.filter(|cgroup| cgroup.agent_directory().is_some()) {
+    let cgroup = places.cgroups.open(&record.cgroup)?;
+    if let Some(cgroup) = cgroup.as_ref().filter(|cgroup| cgroup.agent_directory().is_some()) {
         cgroup.kill()?;
     }
     // The first process of a pid namespace takes all others with it. It is found by number and start time, so that a later

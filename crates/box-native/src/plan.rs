@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use box_core::{BoxSpec, MountMode, Network};
+use box_core::{BoxSpec, MountMode, Network, Persistence};
 use box_wire::plan::{Access, Lifeline, Plan, Root, Step, Storage, Tracking};
 use box_wire::{BoxId, GuestPath, User};
 
@@ -35,18 +35,9 @@ const MASKED: [&str; 10] = [
     "/proc/scsi",
 ];
 
-/// Settings of the box's own namespaces: no further namespaces, and low ports for everybody, since nobody has capabilities.
-const SETTINGS: [(&str, &str); 9] = [
-    ("user/max_user_namespaces", "0"),
-    ("user/max_mnt_namespaces", "0"),
-    ("user/max_pid_namespaces", "0"),
-    ("user/max_net_namespaces", "0"),
-    ("user/max_ipc_namespaces", "0"),
-    ("user/max_uts_namespaces", "0"),
-    ("user/max_cgroup_namespaces", "0"),
-    ("user/max_time_namespaces", "0"),
-    ("net/ipv4/ip_unprivileged_port_start", "0"),
-];
+/// Settings of the box's own namespaces: no further user namespace, without which nobody here can make any other, and low ports
+/// for everybody, since nobody has capabilities.
+const SETTINGS: [(&str, &str); 2] = [("user/max_user_namespaces", "0"), ("net/ipv4/ip_unprivileged_port_start", "0")];
 
 /// Empty directories that programs expect, and places on which something is mounted.
 const DIRECTORIES: [&str; 14] = [
@@ -69,7 +60,7 @@ const DIRECTORIES: [&str; 14] = [
 /// Where files of `/etc` lie that differ from box to box.
 const NAMES: &str = "/run/names";
 
-/// `/dev/shm`: as much as engines give.
+/// `/dev/shm` of a box that stores on disk: as much as engines give.
 const SHARED_MEMORY_BYTES_MAX: u64 = 64 << 20;
 /// Room for the links and mount points of `/dev`.
 const DEVICE_BYTES_MAX: u64 = 64 << 10;
@@ -249,8 +240,14 @@ impl Site<'_> {
             self.steps.extend(device_links());
         }
         self.steps.push(Step::Devpts { path: known("/dev/pts") });
-        self.tmpfs("/dev/shm", SHARED_MEMORY_BYTES_MAX, 0o1777);
-        self.steps.push(Step::Mqueue { path: known("/dev/mqueue") });
+        match self.spec.persistence {
+            // The storage is memory already, and its size holds for this as well.
+            Persistence::Memory => {
+                let (path, mode, owner) = (known("/dev/shm"), 0o1777, User::ROOT);
+                self.steps.push(Step::Writable { path, mode, owner });
+            }
+            Persistence::Disk => self.tmpfs("/dev/shm", SHARED_MEMORY_BYTES_MAX, 0o1777),
+        }
         self.writable.push(known("/dev"));
     }
 
@@ -307,8 +304,7 @@ impl Site<'_> {
         }
     }
 
-    /// What can be closed only when nothing is left to mount: a kernel that forbids mount namespaces also forbids the nameless
-    /// ones in which mounts are copied.
+    /// What can be closed only when nothing is left to mount.
     fn seal(&mut self) {
         for (name, value) in SETTINGS {
             self.steps.push(Step::Sysctl { name: name.to_owned(), value: value.to_owned() });

@@ -51,7 +51,7 @@ fn make_devices() -> rustix::io::Result<OwnedFd> {
         let flags = rustix::fs::AtFlags::empty();
         rustix::fs::chmodat(&devices, name, Mode::from_raw_mode(0o666), flags)?;
     }
-    for name in ["mqueue", "pts", "shm"] {
+    for name in ["pts", "shm"] {
         directory(&devices, name)?;
     }
     for step in plan::device_links() {

@@ -41,7 +41,7 @@ pub(crate) const SOCKET: &str = "agent.sock";
 pub(crate) struct Made {
     pub(crate) agent: Process,
     pub(crate) pidfd: OwnedFd,
-    pub(crate) cgroup: BoxCgroup,
+    pub(crate) cgroup: String,
     pub(crate) directory: OwnedFd,
     pub(crate) guarantees: Guarantees,
     /// Held while the box is to die with us.
@@ -109,7 +109,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     fault::point("box_ready");
     let agent = record.agent.ok_or_else(|| setup("agent", "it ended while it was being started"))?;
     let lifeline = spec.dies_with_maker.then_some(control);
-    Ok(Made { agent, pidfd: launched.pidfd, cgroup, directory, guarantees, lifeline })
+    Ok(Made { agent, pidfd: launched.pidfd, cgroup: record.cgroup, directory, guarantees, lifeline })
 }
 
 /// Decides everything that can be refused, so that a refusal leaves nothing to undo.
@@ -200,18 +200,18 @@ fn complete(
     let Draft { mut plan, sources } = draft;
     let mut baggage = Baggage::default();
     plan.listener = baggage.add(listener);
-    let namespace = || trees::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error));
+    let namespace = trees::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error))?;
     for source in sources {
         plan.trees.push(match (source, &prepared.image) {
             (Source::Host(path), _) => inner.host_trees.take(&path, inner.way, &mut baggage)?,
-            (Source::Skeleton, _) => trees::shared(&shared(inner)?.root, &namespace()?, &mut baggage)?,
-            (Source::Devices, _) => trees::shared(&shared(inner)?.devices, &namespace()?, &mut baggage)?,
+            (Source::Skeleton, _) => trees::shared(&shared(inner)?.root, &namespace, &mut baggage)?,
+            (Source::Devices, _) => trees::shared(&shared(inner)?.devices, &namespace, &mut baggage)?,
             (Source::Grant(index), _) => {
                 let (grant, mount) = (&prepared.grants[index], &spec.mounts[index]);
                 let workload = (spec.user.uid, spec.user.gid);
                 trees::granted(grant, mount.mode == MountMode::Rw, maps, workload, inner.way, &mut baggage)?
             }
-            (Source::Image, Some(image)) => trees::image(image, &namespace()?, inner.way, &mut baggage)?,
+            (Source::Image, Some(image)) => trees::image(image, &namespace, inner.way, &mut baggage)?,
             (Source::Image, None) => return Err(setup("image", "the plan asks for an image that there is not")),
         });
     }
@@ -220,7 +220,7 @@ fn complete(
         disk::make_image(disks, disk_name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
         fault::point("disk_made");
         let mount = disk::mount_image(disks, disk_name)?;
-        sys::map_mount_ids(&mount, namespace()?.as_fd()).map_err(|error| Error::io("mapping the disk's ids", error))?;
+        sys::map_mount_ids(&mount, namespace.as_fd()).map_err(|error| Error::io("mapping the disk's ids", error))?;
         plan.storage = Storage::Mount(baggage.add(mount));
     }
     if let Some(files) = cgroup.tracking()? {

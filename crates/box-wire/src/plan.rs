@@ -163,11 +163,6 @@ pub enum Step {
         /// Where.
         path: GuestPath,
     },
-    /// Mount message queues of the box's own.
-    Mqueue {
-        /// Where.
-        path: GuestPath,
-    },
     /// Hide a file or directory if it exists.
     Mask {
         /// Which.

@@ -112,10 +112,6 @@ impl Site {
                 let mount = mounts::pseudo("devpts", &options)?;
                 self.mount(&mount, path, Access::Device)
             }
-            PlanStep::Mqueue { path } => {
-                let mount = mounts::pseudo("mqueue", &[])?;
-                self.mount(&mount, path, Access::ReadWrite)
-            }
             PlanStep::Mask { path } => if_there(self.mask(path)),
             PlanStep::Seal { path } => self.seal(path),
             PlanStep::Sysctl { name, value } => {
@@ -277,7 +273,6 @@ fn describe(step: &PlanStep) -> String {
         PlanStep::Tmpfs { path, .. } => ("tmpfs", path.as_str()),
         PlanStep::Proc { path } => ("proc", path.as_str()),
         PlanStep::Devpts { path } => ("devpts", path.as_str()),
-        PlanStep::Mqueue { path } => ("mqueue", path.as_str()),
         PlanStep::Mask { path } => ("mask", path.as_str()),
         PlanStep::Seal { path } => ("seal", path.as_str()),
         PlanStep::Sysctl { name, .. } => ("sysctl", name.as_str()),

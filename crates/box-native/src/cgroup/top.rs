@@ -87,9 +87,13 @@ impl Top {
         if let Ok(top) = self.existing() {
             remove_tree(&top, name, deadline).map_err(|errno| self.failed("removing", name, errno))?;
         }
-        // Refused while another box is in it, or because root made it for us: both are as they should be.
-        let _ = rustix::fs::unlinkat(&self.base, &self.name, AtFlags::REMOVEDIR);
         Ok(())
+    }
+
+    /// Removes the directory of all boxes, if there are none.
+    pub(super) fn leave(&self) {
+        // Refused while somebody's box is in it, or because root made it for us: both are as they should be.
+        let _ = rustix::fs::unlinkat(&self.base, &self.name, AtFlags::REMOVEDIR);
     }
 
     fn failed(&self, doing: &str, name: &str, errno: Errno) -> Error {
