@@ -11,6 +11,7 @@ use crate::commands::{self, TRUE};
 use crate::groups::launch::{BWRAP, FLOOR, Subject};
 
 const UNSHARE: &str = "unshare";
+const BWRAP_BARE: &str = "bwrap, /usr only";
 const NSJAIL: &str = "nsjail";
 const CRUN: &str = "crun run";
 const DOCKER_RUN: &str = "docker run";
@@ -28,6 +29,7 @@ pub(crate) fn all(directory: &Path) -> Vec<(&'static str, Result<Subject<'static
         ("bare posix_spawn", Ok(subject("bare posix_spawn", 1, commands::silent(TRUE, &[])))),
         (UNSHARE, unshare()),
         (BWRAP, bwrap()),
+        (BWRAP_BARE, bwrap_bare()),
         (NSJAIL, nsjail()),
         (CRUN, crun(directory)),
         (DOCKER_RUN, engine.map(|engine| docker_run(&engine))),
@@ -49,15 +51,35 @@ fn unshare() -> Result<Subject<'static>> {
     Ok(subject(UNSHARE, 1, commands::silent(program, &["-Urpmnui", "--fork", TRUE])))
 }
 
-/// The peer that is nearest to a box of ours: all namespaces, the host's `/usr`, own `/proc`, `/dev` and `/tmp`.
+/// The peer that is nearest to a box of ours, with the same places in it: all namespaces, the host's `/usr`, the same few parts of
+/// `/etc`, own `/proc`, `/dev`, `/tmp`, `/root`, `/run` and `/workspace`, no capabilities. It has no limits, filter or Landlock.
 fn bwrap() -> Result<Subject<'static>> {
+    let mut command = bwrap_base()?;
+    for part in ["/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/java-17-openjdk"] {
+        command.args(["--ro-bind-try", part, part]);
+    }
+    for place in ["/workspace", "/root", "/run"] {
+        command.args(["--tmpfs", place]);
+    }
+    command.args(["--hostname", "box", "--new-session", "--cap-drop", "ALL", TRUE]);
+    Ok(subject(BWRAP, 1, command))
+}
+
+/// As little of a box as runs anything: all namespaces, `/usr`, `/proc`, `/dev` and `/tmp`.
+fn bwrap_bare() -> Result<Subject<'static>> {
+    let mut command = bwrap_base()?;
+    command.arg(TRUE);
+    Ok(subject(BWRAP_BARE, 1, command))
+}
+
+fn bwrap_base() -> Result<Command> {
     let program = commands::find("STRONGBOX_BWRAP", "bwrap")?;
     let mut command = commands::silent(program, &["--ro-bind", "/usr", "/usr"]);
     for (target, link) in [("usr/bin", "/bin"), ("usr/lib", "/lib"), ("usr/lib64", "/lib64")] {
         command.args(["--symlink", target, link]);
     }
-    command.args(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--unshare-all", TRUE]);
-    Ok(subject(BWRAP, 1, command))
+    command.args(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--unshare-all"]);
+    Ok(command)
 }
 
 fn nsjail() -> Result<Subject<'static>> {

@@ -21,7 +21,7 @@ struct Promise {
 const ALL: &[Promise] = &[
     Promise {
         name: "fresh_box",
-        text: "create + first exec of `true` + destroy, over one bwrap run (p50)",
+        text: "create + first exec of `true` + destroy, over one bwrap run of the same box (p50)",
         bound: Bound::AtMost(1.0),
         measured: |report| ratio(report, launch::WHOLE, launch::BWRAP),
     },

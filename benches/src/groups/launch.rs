@@ -15,7 +15,7 @@ use crate::samples::Samples;
 /// The floor: what any way of running a command has to pay.
 pub(crate) const FLOOR: &str = "bare fork+exec";
 /// The peer that fresh boxes are measured by.
-pub(crate) const BWRAP: &str = "bwrap";
+pub(crate) const BWRAP: &str = "bwrap, the same box";
 /// A whole life of a box of ours.
 pub(crate) const WHOLE: &str = "strongbox create+exec+destroy";
 /// A command in a box that is there already.
