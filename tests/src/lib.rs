@@ -1,1 +1,17 @@
-//! Shared by the test programs.
+//! What the suites share: a runner, a ground to make boxes on, and eyes on the host.
+//!
+//! Start reading at [`suite`] (how cases are listed, run and reported) and [`ground`] (how a case gets a box).
+
+pub mod corpus;
+pub mod ground;
+pub mod host;
+pub mod isolation;
+pub mod leaks;
+pub mod report;
+pub mod sinks;
+pub mod suite;
+pub mod system;
+
+pub use ground::{Ground, Output, TestBox};
+pub use leaks::Leaks;
+pub use suite::{Case, Skip, Suite};

@@ -21,5 +21,7 @@ pub const INODES_PER_DISK_MB: u64 = 256;
 pub const INODES_MIN: u64 = 4096;
 /// Mounts of the host in one box, the primary one included.
 pub const MOUNTS_MAX: usize = 32;
+/// Names that are looked at when a tree is searched for sockets.
+pub const MOUNT_ENTRIES_MAX: usize = 50_000;
 /// Largest user or group id inside a box. 65535 is the agent's.
 pub const GUEST_ID_MAX: u32 = 65534;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, MountSpec, Result};
+use crate::{Error, MountSpec, Result, limits};
 
 /// Who asked for a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +86,11 @@ impl MountPolicy {
         let grant = identify(object).map_err(|error| deny(format!("it cannot be examined: {error}")))?;
         let grant = grant.ok_or_else(|| deny("it is neither a directory nor a regular file".to_owned()))?;
         self.decide(&grant.path, mount.origin).map_err(deny)?;
+        if let Some(socket) = grant.is_directory.then(|| find_socket(&grant.object)).flatten() {
+            let reason =
+                format!("it holds the socket {socket}, through which a box could talk to a program of the host");
+            return Err(deny(format!("{reason}; remove it or mount a directory without it")));
+        }
         Ok(grant)
     }
 
@@ -112,6 +117,35 @@ impl MountPolicy {
         let roots: Vec<String> = self.allowed_roots.iter().map(|root| root.display().to_string()).collect();
         Err(format!("it is not below an allowed root ({})", roots.join(", ")))
     }
+}
+
+/// Looks for a socket in a tree, without following links or entering other file systems, and gives up after
+/// [`limits::MOUNT_ENTRIES_MAX`] names: a read-only mount does not keep anybody from connecting.
+fn find_socket(tree: &OwnedFd) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let device = rustix::fs::fstat(tree).ok()?.st_dev;
+    let mut pending = vec![String::from(".")];
+    let mut seen = 0;
+    while let Some(path) = pending.pop() {
+        let Ok(directory) = rustix::fs::openat(tree, path.as_str(), flags, Mode::empty()) else { continue };
+        if rustix::fs::fstat(&directory).is_ok_and(|stat| stat.st_dev != device) {
+            continue;
+        }
+        let Ok(entries) = rustix::fs::Dir::read_from(&directory) else { continue };
+        for entry in entries.flatten() {
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            match entry.file_type() {
+                FileType::Socket => return Some(format!("{path}/{name}")),
+                FileType::Directory if name != "." && name != ".." => pending.push(format!("{path}/{name}")),
+                _ => {}
+            }
+            seen += 1;
+            if seen > limits::MOUNT_ENTRIES_MAX {
+                return None;
+            }
+        }
+    }
+    None
 }
 
 /// The grant for an opened object, or `None` where its kind is not mountable.
@@ -181,6 +215,18 @@ mod tests {
         let missing = path.join("does/not/exist");
         assert!(ask(&none, missing.to_str().unwrap(), Origin::Operator).is_err());
         assert!(!path.join("does").exists());
+    }
+
+    #[test]
+    fn a_tree_with_a_socket_in_it_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::os::unix::fs::symlink("/run", root.join("link")).unwrap();
+        assert!(ask(&MountPolicy::default(), root.to_str().unwrap(), Origin::Operator).is_ok());
+        let _listener = std::os::unix::net::UnixListener::bind(root.join("a/b/s")).unwrap();
+        let error = ask(&MountPolicy::default(), root.to_str().unwrap(), Origin::Operator).unwrap_err();
+        assert!(error.to_string().contains("a/b/s"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use box_core::{
     Stats,
 };
 use box_wire::BoxId;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixStream;
 
@@ -85,6 +86,14 @@ pub(crate) struct LiveBox {
     cgroup: String,
     directory: OwnedFd,
     _lifeline: Option<std::os::unix::net::UnixStream>,
+}
+
+impl LiveBox {
+    fn is_running(&self) -> bool {
+        let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut polled, Some(&now)) == Ok(0)
+    }
 }
 
 impl Native {
@@ -166,10 +175,11 @@ impl Inner {
     }
 
     fn adopt(&self, handle: &Handle) -> Result<Liveness> {
-        if self.known().contains_key(&handle.id) {
-            return Ok(Liveness::Running);
-        }
         let lost = |reason: &str| Ok(Liveness::Lost(reason.to_owned()));
+        let known = self.known().get(&handle.id).cloned();
+        if let Some(live) = known {
+            return if live.is_running() { Ok(Liveness::Running) } else { lost("its agent has ended") };
+        }
         let Ok(agent) = serde_json::from_str::<Process>(&handle.locator) else {
             return lost("its handle was not written by this backend");
         };
@@ -207,8 +217,15 @@ impl Inner {
     }
 
     fn cgroup<T>(&self, handle: &Handle, act: impl FnOnce(&BoxCgroup) -> Result<T>) -> Result<T> {
-        let opened = self.cgroups.open(&self.find(handle)?.cgroup)?;
-        act(&opened.ok_or_else(|| Error::Gone { reason: "its cgroup is gone".to_owned() })?)
+        let live = self.find(handle)?;
+        match (self.cgroups.open(&live.cgroup)?, self.cgroups.absence()) {
+            (Some(cgroup), _) => act(&cgroup),
+            (None, Some((reason, fix))) => {
+                let (what, reason, fix) = ("a cgroup for the box".to_owned(), reason.to_owned(), fix.to_owned());
+                Err(Error::Unavailable { what, reason, fix })
+            }
+            (None, None) => Err(Error::Gone { reason: "its cgroup is gone".to_owned() }),
+        }
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<BoxId, Arc<LiveBox>>> {
@@ -261,7 +278,12 @@ impl Backend for Native {
 
     async fn stats(&self, handle: &Handle) -> Result<Stats> {
         let (inner, handle) = (Arc::clone(&self.inner), handle.clone());
-        blocking(move || inner.cgroup(&handle, |cgroup| Ok(cgroup.stats()))).await
+        // Where nothing counts, nothing is known; that is not an error.
+        blocking(move || match inner.cgroup(&handle, |cgroup| Ok(cgroup.stats())) {
+            Err(Error::Unavailable { .. }) => Ok(Stats::default()),
+            told => told,
+        })
+        .await
     }
 
     async fn destroy(&self, handle: &Handle) -> Result<()> {

@@ -18,6 +18,12 @@ const SMALL_BYTES_MAX: u64 = 32 << 10;
 /// Beginnings of names in `/etc` of which there is one for each installed version.
 const VERSIONED_SETTINGS: [&str; 1] = ["java-"];
 
+/// How deep below `/usr/local` a box with a writable root can write.
+const LOCAL_LEVELS_MAX: usize = 3;
+
+/// Directories of `/usr` that are made writable at the most.
+const DIRECTORIES_MAX: usize = 256;
+
 /// Places at the top that hold programs; links into `/usr` on most systems, directories on some.
 const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
@@ -37,6 +43,8 @@ pub(crate) struct HostRoot {
     pub(crate) files: Vec<(GuestPath, Vec<u8>)>,
     /// Links that are made anew, with what they say.
     pub(crate) links: Vec<(GuestPath, String)>,
+    /// Directories below `/usr`, parents first, into which a box with a writable root can write.
+    pub(crate) directories: Vec<String>,
 }
 
 impl HostRoot {
@@ -49,6 +57,7 @@ impl HostRoot {
     fn find(root: &Path) -> Self {
         let mut found = Self::default();
         found.add_tree(root, "usr");
+        found.directories = directories(&root.join("usr"));
         for name in PROGRAMS {
             match std::fs::read_link(root.join(name)) {
                 Ok(target) => found.add_link(name, &target),
@@ -110,6 +119,31 @@ impl HostRoot {
             self.links.push((path, target.to_owned()));
         }
     }
+}
+
+/// Where programs are installed by hand: right below `/usr`, and some levels deep below `/usr/local`. Links are left out.
+fn directories(usr: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut next = 0;
+    found.extend(below(usr, ""));
+    while let Some(directory) = found.get(next).cloned() {
+        if directory.starts_with("local") && directory.matches('/').count() < LOCAL_LEVELS_MAX {
+            found.extend(below(usr, &directory));
+        }
+        next += 1;
+    }
+    found.truncate(DIRECTORIES_MAX);
+    found
+}
+
+fn below(usr: &Path, directory: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(usr.join(directory)).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let texts = directories.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> =
+        texts.map(|name| if directory.is_empty() { name } else { format!("{directory}/{name}") }).collect();
+    names.sort_unstable();
+    names
 }
 
 #[cfg(test)]

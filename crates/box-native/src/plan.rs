@@ -218,7 +218,7 @@ impl Site<'_> {
         for (source, target, _) in &host.trees {
             let tree = self.source(Source::Host(source.clone()));
             let step = if !self.spec.read_only_rootfs && target.as_str() == "/usr" {
-                Step::Overlay { tree, path: target.clone() }
+                Step::Overlay { tree, path: target.clone(), own: host.directories.clone() }
             } else {
                 Step::Attach { tree, path: target.clone(), access: Access::ReadOnly }
             };
@@ -364,6 +364,7 @@ mod tests {
             ],
             files: vec![(known("/etc/services"), b"http 80/tcp\n".to_vec())],
             links: vec![(known("/bin"), "usr/bin".to_owned())],
+            directories: vec!["bin".to_owned(), "local".to_owned(), "local/lib".to_owned()],
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use box_core::{BoxSpec, Error, Grant, Guarantees, MountMode, Persistence, Result};
+use box_core::{BoxSpec, Error, Grant, Guarantees, Image, MountMode, Persistence, Result};
 use box_wire::frame::{self, HEADER_BYTES};
 use box_wire::message::Verified;
 use box_wire::plan::{MemoryFiles as PlannedMemory, Storage, Tracking};
@@ -101,7 +101,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     // While the agent works: what it cannot change any more is looked at from outside.
     let enforced = cgroup.verify(launched.pid)?;
     verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"])?;
-    let verified = hear_report(&control)?;
+    let verified = hear_report(&control).map_err(|error| blame_image(error, spec))?;
     verify_namespaces(launched.pid, &["cgroup"])?;
     let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
     let guarantees = guarantee::compute(spec, &findings);
@@ -301,6 +301,21 @@ fn hear_report(mut control: &UnixStream) -> Result<Verified> {
     match frame::decode(Kind::Report, &payload)? {
         Report::Ready(verified) => Ok(verified),
         Report::Failed { step, message } => Err(Error::Setup { step, reason: message }),
+    }
+}
+
+/// A box with an image that cannot be set up has a bad image: without one, set-up does not depend on what a stranger chose.
+fn blame_image(error: Error, spec: &BoxSpec) -> Error {
+    let path = match &spec.image {
+        Image::Host => return error,
+        Image::Directory(path) | Image::Tar(path) => path.display().to_string(),
+    };
+    match error {
+        Error::Setup { step, reason } => {
+            let reason = format!("{step}: {reason}; what is mounted on must be a real directory in it, not a link");
+            Error::BadImage { image: path, reason }
+        }
+        other => other,
     }
 }
 

@@ -242,12 +242,16 @@ impl Drop for SignalMask {
 
 /// Shows the files of a detached mount with the ids that a user namespace gives them.
 pub(crate) fn map_mount_ids(mount: impl AsFd, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
-    let attributes = libc::mount_attr {
-        attr_set: libc::MOUNT_ATTR_IDMAP,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: u64::from(user_namespace.as_raw_fd().cast_unsigned()),
-    };
+    let userns_fd = u64::from(user_namespace.as_raw_fd().cast_unsigned());
+    mount_setattr(mount, libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd })
+}
+
+/// Cuts a detached mount off from where it was copied: what the host mounts below that later does not appear here.
+pub(crate) fn make_mount_private(mount: impl AsFd) -> io::Result<()> {
+    mount_setattr(mount, libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 })
+}
+
+fn mount_setattr(mount: impl AsFd, attributes: libc::mount_attr) -> io::Result<()> {
     // SAFETY: the path is a NUL-terminated literal, the attributes outlive the call and their true size is passed.
     let result = unsafe {
         libc::syscall(

@@ -117,11 +117,11 @@ pub(crate) fn image(tree: &RootTree, user_namespace: &OwnedFd, way: Way, baggage
 }
 
 fn tree_of(object: &OwnedFd, path: &Path, way: Way, baggage: &mut Baggage) -> Result<Tree> {
-    let failed = |error: rustix::io::Errno| Error::io(format!("taking {}", path.display()), error);
+    let failed = |error: std::io::Error| Error::io(format!("taking {}", path.display()), error);
     match way {
         Way::Mounts => Ok(Tree::Mount(baggage.add(clone_mount(object).map_err(failed)?))),
         Way::Paths => {
-            let stat = rustix::fs::fstat(object).map_err(failed)?;
+            let stat = rustix::fs::fstat(object).map_err(|error| failed(error.into()))?;
             let path = path.to_str().ok_or_else(|| Error::MountDenied {
                 path: path.display().to_string(),
                 reason: "it is not valid UTF-8".to_owned(),
@@ -131,10 +131,12 @@ fn tree_of(object: &OwnedFd, path: &Path, way: Way, baggage: &mut Baggage) -> Re
     }
 }
 
-/// A detached copy of what is mounted at an object, without what is mounted below it.
-pub(crate) fn clone_mount(object: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+/// A detached copy of what is mounted at an object, without what is mounted below it now or later.
+pub(crate) fn clone_mount(object: &OwnedFd) -> std::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    rustix::mount::open_tree(object, "", flags)
+    let mount = rustix::mount::open_tree(object, "", flags)?;
+    sys::make_mount_private(&mount)?;
+    Ok(mount)
 }
 
 /// Gives a tree of the host's root to nobody, so that a box can write into it.

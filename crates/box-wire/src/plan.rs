@@ -130,6 +130,9 @@ pub enum Step {
         tree: TreeIndex,
         /// On what.
         path: GuestPath,
+        /// Directories of the tree, parents first, that shall belong to the box's root, so that it can write into them although
+        /// everything in the tree belongs to somebody else.
+        own: Vec<String>,
     },
     /// Make a directory of the storage writable at this place of a read-only root.
     Writable {
@@ -153,7 +156,7 @@ pub enum Step {
         /// Whether it can be written after set-up.
         access: Access,
     },
-    /// Mount this box's own process list.
+    /// Mount this box's own process list, in which the agent cannot be looked into.
     Proc {
         /// Where.
         path: GuestPath,

@@ -10,6 +10,9 @@ use tempfile::TempDir;
 /// The user that root makes for the rootless runs.
 const NAME: &str = "strongbox-test";
 
+/// Where the user finds programs.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// How many subordinate ids the user gets: as many as one user namespace of a distribution's image uses.
 const SUB_IDS: u32 = 65536;
 
@@ -103,19 +106,19 @@ impl Staging {
         Ok(Self { directory, suite, strongbox, reports })
     }
 
-    /// The command that runs the suite as the user: with nothing of root's environment, and dying with us.
+    /// The command that runs the suite as the user: with nothing of root's environment, and dying with us. The suite is started
+    /// as root and becomes the user itself, once it has a network that leads nowhere.
     pub(super) fn command(&self, user: &TestUser) -> Command {
         let mut command = Command::new("setpriv");
-        command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
-        command.args(["--init-groups", "--reset-env", "--pdeathsig", "KILL", "env"]);
-        command.arg(format!("STRONGBOX_BIN={}", self.strongbox.display()));
-        command.arg(format!("STRONGBOX_REPORT_DIR={}", self.reports.display()));
+        command.args(["--pdeathsig", "KILL"]).arg(&self.suite).args(["--as-user", NAME]);
+        command.env_clear().env("PATH", PATH).env("HOME", &user.home).env("USER", NAME);
+        command.env("STRONGBOX_BIN", &self.strongbox).env("STRONGBOX_REPORT_DIR", &self.reports);
         for name in ["CI", "RUST_BACKTRACE"] {
             if let Ok(value) = std::env::var(name) {
-                command.arg(format!("{name}={value}"));
+                command.env(name, value);
             }
         }
-        command.arg(&self.suite).current_dir(&user.home);
+        command.current_dir(&user.home);
         command
     }
 

@@ -28,6 +28,8 @@ struct Site {
     read_only: Vec<GuestPath>,
     /// Who commands run as.
     workload: User,
+    /// Who the agent becomes.
+    agent: User,
 }
 
 /// Builds the root, pivots into it and detaches the host. Answers how many mounts were found read-only, as planned.
@@ -69,13 +71,13 @@ impl Site {
             Root::Tree(tree) => take_tree(&mut trees, tree)?,
             Root::Overlay(tree) => {
                 let lower = take_tree(&mut trees, tree)?;
-                overlay(&storage, lower, &mut places)?
+                overlay(&storage, lower, &[], &mut places)?
             }
         };
         let access = if matches!(plan.root, Root::Tree(_)) { Access::ReadOnly } else { Access::ReadWrite };
         mounts::restrict(&root, access)?;
         mounts::attach(&root, mounts::open_target(&storage, "root")?)?;
-        Ok(Self { storage, root, trees, places, read_only: Vec::new(), workload: plan.workload })
+        Ok(Self { storage, root, trees, places, read_only: Vec::new(), workload: plan.workload, agent: plan.agent })
     }
 
     fn apply(&mut self, step: &PlanStep) -> Result<()> {
@@ -87,9 +89,9 @@ impl Site {
                 let mount = take_tree(&mut self.trees, *tree)?;
                 self.mount(&mount, path, *access)
             }
-            PlanStep::Overlay { tree, path } => {
+            PlanStep::Overlay { tree, path, own } => {
                 let lower = take_tree(&mut self.trees, *tree)?;
-                let mount = overlay(&self.storage, lower, &mut self.places)?;
+                let mount = overlay(&self.storage, lower, own, &mut self.places)?;
                 self.mount(&mount, path, Access::ReadWrite)
             }
             PlanStep::Writable { path, mode, owner } => self.writable(path, *mode, *owner),
@@ -98,7 +100,10 @@ impl Site {
                 self.mount(&mount, path, *access)
             }
             PlanStep::Proc { path } => {
-                let mount = mounts::pseudo("proc", &[])?;
+                // Processes of others can be counted but not looked into. The agent's group is exempt: where there are no
+                // cgroups, it finds the descendants of an exec here.
+                let mount =
+                    mounts::pseudo("proc", &[("hidepid", "1".to_owned()), ("gid", self.agent.gid.to_string())])?;
                 self.mount(&mount, path, Access::ReadWrite)
             }
             PlanStep::Devpts { path } => {
@@ -225,11 +230,12 @@ impl Site {
     }
 }
 
-/// An overlay over `lower` whose changes go to directories of the storage.
-fn overlay(storage: &OwnedFd, lower: OwnedFd, places: &mut u32) -> Result<OwnedFd> {
+/// An overlay over `lower` whose changes go to directories of the storage. The directories `own` belong to the box from the start.
+fn overlay(storage: &OwnedFd, lower: OwnedFd, own: &[String], places: &mut u32) -> Result<OwnedFd> {
     let base = place_name(places);
-    for part in ["", "/lower", "/upper", "/work"] {
-        match rustix::fs::mkdirat(storage, format!("{base}{part}"), Mode::from_raw_mode(0o755)) {
+    let parts = ["", "/lower", "/upper", "/work"].map(|part| format!("{base}{part}"));
+    for directory in parts.into_iter().chain(own.iter().map(|name| format!("{base}/upper/{name}"))) {
+        match rustix::fs::mkdirat(storage, directory, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
         }

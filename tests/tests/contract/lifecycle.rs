@@ -1,0 +1,204 @@
+//! Pause, statistics, end, and being found again.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use box_core::{Backend, BoxSpec, Dimension, ExecIo, Floors, Handle, Level, Liveness, MountMode, Profile, link};
+use box_tests::ground::{fresh_id, mount, private_directory, shell};
+use box_tests::isolation::RUN_DIRECTORY;
+use box_tests::sinks::{Counter, Transcript};
+use box_tests::suite::skip;
+use box_tests::{Ground, Leaks, TestBox, host};
+
+pub(crate) fn cases() -> Vec<crate::ContractCase> {
+    crate::cases![
+        pause_stops_progress_and_resume_continues,
+        statistics_follow_the_workload,
+        destroying_twice_is_no_error,
+        destroying_leaves_nothing,
+        a_destroyed_box_is_gone_for_everybody,
+        an_id_can_be_used_again,
+        an_id_is_used_once_at_a_time,
+        a_box_is_adopted_after_a_restart,
+        a_floor_that_cannot_be_held_refuses,
+    ]
+}
+
+async fn pause_stops_progress_and_resume_continues(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let counter = Counter::default();
+    let io =
+        ExecIo { stdin: tokio::io::empty(), stdout: counter.clone(), stderr: Transcript::default(), resizes: None };
+    let runner = one.clone();
+    let task = tokio::spawn(async move {
+        let stream = runner.backend.dial(&runner.handle).await?;
+        link::exec(stream, &shell("while :; do echo tick; sleep 0.01; done"), io).await
+    });
+    grows(&counter).await.context("before the pause")?;
+    if let Err(error) = one.backend.pause(&one.handle).await {
+        task.abort();
+        return pause_refused(&error);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let paused = counter.bytes();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    ensure!(counter.bytes() == paused, "the workload went on while paused");
+    one.backend.resume(&one.handle).await?;
+    grows(&counter).await.context("after the resume")?;
+    task.abort();
+    Ok(())
+}
+
+fn pause_refused(error: &box_core::Error) -> Result<()> {
+    match error {
+        box_core::Error::Unavailable { reason, .. } if !rustix::process::geteuid().is_root() => {
+            skip(format!("pause is not available here: {reason}"))
+        }
+        other => bail!("pause failed: {other}"),
+    }
+}
+
+async fn grows(counter: &Counter) -> Result<()> {
+    let start = counter.bytes();
+    for _ in 0..500 {
+        if counter.bytes() > start {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    bail!("no progress in 5 s")
+}
+
+async fn statistics_follow_the_workload(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let idle = one.backend.stats(&one.handle).await?;
+    one.check("for i in $(seq 10); do (sleep 20 > /dev/null 2>&1 &) ; done; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done").await?;
+    let busy = one.backend.stats(&one.handle).await?;
+    let hard = |dimension| one.handle.guarantees.level(dimension) == Level::Hard;
+    if hard(Dimension::Cpu) {
+        ensure!(busy.cpu_us.context("cpu is hard but not measured")? > idle.cpu_us.unwrap_or(0), "{idle:?} {busy:?}");
+    }
+    if hard(Dimension::Memory) {
+        ensure!(busy.memory_bytes.context("memory is hard but not measured")? > 0, "{busy:?}");
+    }
+    if hard(Dimension::Pids) {
+        ensure!(busy.pids.context("pids is hard but not measured")? >= 10, "{busy:?}");
+    }
+    Ok(())
+}
+
+async fn destroying_twice_is_no_error(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    one.destroy().await?;
+    one.destroy().await?;
+    Ok(())
+}
+
+async fn destroying_leaves_nothing(ground: Arc<Ground>) -> Result<()> {
+    let before = ground.leaks();
+    let source = ground.mount_source()?;
+    let mounts = vec![mount(&source, "/workspace", MountMode::Rw)?];
+    let one = ground.make(&BoxSpec { mounts, ..Profile::default().spec() }).await?;
+    ensure!(!ground.leaks().since(&before).is_empty(), "a live box leaves no trace: the comparison sees nothing");
+    one.check("(setsid sleep 31.5 > /dev/null 2>&1 &); mkdir -p /tmp/a/b/c; chmod 000 /tmp/a").await?;
+    one.destroy().await?;
+    ground.settled(&before).await
+}
+
+async fn a_destroyed_box_is_gone_for_everybody(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let runner = one.clone();
+    let running = tokio::spawn(async move { runner.shell("sleep 25").await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    one.destroy().await?;
+    let error = running.await?.err().context("an exec in a destroyed box ended well")?;
+    ensure!(error.code() == "box_gone", "{error:?}");
+    let error = one.shell("true").await.err().context("a destroyed box runs commands")?;
+    ensure!(error.code() == "box_gone", "{error:?}");
+    ensure!(matches!(one.backend.adopt(&one.handle).await?, Liveness::Lost(reason) if !reason.is_empty()));
+    Ok(())
+}
+
+async fn an_id_can_be_used_again(ground: Arc<Ground>) -> Result<()> {
+    let id = fresh_id("again")?;
+    for round in 0..3 {
+        let handle = ground.backend.create(&id, &Profile::default().spec()).await?;
+        let one = TestBox { backend: Arc::clone(&ground.backend), handle };
+        let seen = one.shell("ls -A /workspace /tmp").await;
+        one.destroy().await?;
+        ensure!(!seen?.text().contains("left"), "round {round} sees files of the one before");
+    }
+    Ok(())
+}
+
+async fn an_id_is_used_once_at_a_time(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let second = ground.backend.create(&one.handle.id, &Profile::default().spec()).await;
+    ensure!(second.is_err(), "two boxes of one id");
+    ensure!(one.check("echo still there").await? == "still there", "the refusal harmed the first box");
+    Ok(())
+}
+
+async fn a_box_is_adopted_after_a_restart(_: Arc<Ground>) -> Result<()> {
+    let state = private_directory()?;
+    let before = Leaks::snapshot(state.path());
+    let instance = format!("contract-{}", std::process::id());
+    let first: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
+    let handle = first.create(&fresh_id("adopt")?, &Profile::default().spec()).await?;
+    let one = TestBox { backend: Arc::clone(&first), handle };
+    one.check("echo kept > /workspace/note; (setsid sleep 41.5 > /dev/null 2>&1 &)").await?;
+    let remembered = serde_json::to_string(&one.handle)?;
+    drop((one, first));
+    let handle: Handle = serde_json::from_str(&remembered)?;
+    let second: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
+    let found = second.adopt(&handle).await?;
+    ensure!(found == Liveness::Running, "{found:?}");
+    ensure!(second.list_orphans().await?.iter().any(|orphan| orphan.id == handle.id), "it is not listed");
+    let one = TestBox { backend: second, handle };
+    ensure!(one.check("cat /workspace/note; pgrep -c -f '[4]1.5'").await? == "kept\n1");
+    one.destroy().await?;
+    ensure!(host::processes_with("sleep 41.5").is_empty(), "a process survived");
+    drop(one);
+    // The instance itself goes on, and with it its directories; what the box had may not.
+    let left = Leaks::snapshot(state.path()).since(&before);
+    let of_box = |line: &&String| !line.starts_with("file ") || line.contains("adopt-");
+    let of_box: Vec<&String> = left.iter().filter(of_box).collect();
+    ensure!(of_box.is_empty(), "left behind: {of_box:?}");
+    forget_instance(&instance)
+}
+
+/// Removes the run directory of an instance that will never start again.
+fn forget_instance(name: &str) -> Result<()> {
+    for entry in fs::read_dir(RUN_DIRECTORY).into_iter().flatten().flatten() {
+        if entry.path().join("instances").join(name).exists() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+async fn a_floor_that_cannot_be_held_refuses(ground: Arc<Ground>) -> Result<()> {
+    let source = ground.mount_source()?;
+    let mounted = BoxSpec { mounts: vec![mount(&source, "/workspace", MountMode::Rw)?], ..Profile::default().spec() };
+    for spec in [Profile::default().spec(), mounted] {
+        let one = ground.make(&spec).await?;
+        let levels = one.handle.guarantees.clone();
+        one.destroy().await?;
+        let hard: Vec<Dimension> = Dimension::ALL.into_iter().filter(|&d| levels.level(d) == Level::Hard).collect();
+        let held = BoxSpec { floors: Floors(hard), ..spec.clone() };
+        ground.make(&held).await.context("floors that are held")?.destroy().await?;
+        if let Some(weak) = Dimension::ALL.into_iter().find(|&d| levels.level(d) < Level::Hard) {
+            let before = ground.leaks();
+            match ground.try_make(&BoxSpec { floors: Floors(vec![weak]), ..spec }).await {
+                Err(box_core::Error::FloorNotHeld { dimension, reason, .. }) => {
+                    ensure!(dimension == weak && !reason.is_empty(), "{dimension}: {reason}");
+                }
+                other => bail!("the floor of {weak} was not refused: {other:?}"),
+            }
+            return ground.settled(&before).await;
+        }
+    }
+    skip("everything is held hard on this machine")
+}

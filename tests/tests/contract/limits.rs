@@ -1,0 +1,158 @@
+//! Limits hold as firmly as the guarantees of the box say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use box_core::{BoxSpec, Dimension, Level, Persistence, Profile};
+use box_tests::ground::shell;
+use box_tests::suite::skip;
+use box_tests::{Ground, TestBox};
+use box_wire::Exit;
+
+pub(crate) fn cases() -> Vec<crate::ContractCase> {
+    crate::cases![
+        guarantees_name_every_dimension_with_a_reason,
+        memory_is_limited,
+        memory_of_files_counts_too,
+        processes_are_limited,
+        processor_time_is_limited,
+        bytes_in_memory_are_limited,
+        files_in_memory_are_limited,
+        bytes_on_disk_are_limited,
+        files_on_disk_are_limited,
+        shared_memory_is_sized,
+    ]
+}
+
+fn spec() -> BoxSpec {
+    Profile::default().spec()
+}
+
+/// Ends the case where the limit is not hard; it must then say why.
+fn need_hard(one: &TestBox, dimension: Dimension) -> Result<()> {
+    let guarantees = &one.handle.guarantees;
+    let told = guarantees.iter().find(|guarantee| guarantee.dimension == dimension);
+    let told = told.with_context(|| format!("{dimension} is not among the guarantees"))?;
+    if told.level == Level::Hard {
+        return Ok(());
+    }
+    ensure!(!told.why.trim().is_empty(), "{dimension} is {} without a reason", told.level);
+    skip(format!("{dimension} is {} here: {}", told.level, told.why))
+}
+
+async fn guarantees_name_every_dimension_with_a_reason(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    for dimension in Dimension::ALL {
+        let told = one.handle.guarantees.iter().find(|guarantee| guarantee.dimension == dimension);
+        let told = told.with_context(|| format!("{dimension} is missing"))?;
+        ensure!(!told.why.trim().is_empty(), "{dimension} has no reason");
+    }
+    for always in [Dimension::Network, Dimension::Rootfs, Dimension::Syscalls, Dimension::DiskBytes] {
+        let level = one.handle.guarantees.level(always);
+        ensure!(level == Level::Hard, "{always} is {level}: it needs nothing but namespaces and a filter");
+    }
+    Ok(())
+}
+
+async fn memory_is_limited(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.make(&BoxSpec { memory_mb: 64, ..spec() }).await?;
+    need_hard(&one, Dimension::Memory)?;
+    let output = one.argv(&["python3", "-c", "b = bytearray(200 << 20)"]).await?;
+    ensure!(!output.succeeded(), "200 MiB fit in 64");
+    one.check("python3 -c 'b = bytearray(8 << 20)'").await.map(drop)
+}
+
+async fn memory_of_files_counts_too(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.make(&BoxSpec { memory_mb: 64, disk_mb: 512, ..spec() }).await?;
+    need_hard(&one, Dimension::Memory)?;
+    let output = one.shell("head -c 300000000 /dev/zero > /workspace/f").await?;
+    ensure!(!output.succeeded(), "300 MB of files in memory fit in a box of 64 MiB");
+    Ok(())
+}
+
+async fn processes_are_limited(ground: Arc<Ground>) -> Result<()> {
+    let few = ground.make(&BoxSpec { pids_limit: 16, ..spec() }).await?;
+    need_hard(&few, Dimension::Pids)?;
+    let many = "for i in $(seq 40); do sleep 3 & done; wait; echo all";
+    let output = few.shell(many).await?;
+    ensure!(output.text() != "all", "40 processes fit in 16");
+    let enough = ground.make(&BoxSpec { pids_limit: 64, ..spec() }).await?;
+    ensure!(enough.check(many).await? == "all");
+    Ok(())
+}
+
+async fn processor_time_is_limited(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.make(&BoxSpec { cpus: 0.2, ..spec() }).await?;
+    need_hard(&one, Dimension::Cpu)?;
+    let mut request = shell("while :; do :; done & while :; do :; done");
+    request.timeout_ms = Some(2500);
+    let before = one.backend.stats(&one.handle).await?.cpu_us.context("hard, but not measured")?;
+    let outcome = one.run(&request).await?.outcome;
+    let used = one.backend.stats(&one.handle).await?.cpu_us.context("hard, but not measured")? - before;
+    ensure!(outcome.timed_out, "{outcome:?}");
+    // A fifth of 2.5 s is 0.5 s; the kernel may overdraw a period or two. Two loops without a limit take 2.5 to 5 s.
+    ensure!(used < 1_000_000, "{used} µs of processor time in 2.5 s with a limit of 0.2");
+    Ok(())
+}
+
+async fn storage(ground: &Ground, persistence: Persistence) -> Result<TestBox> {
+    let spec = BoxSpec { disk_mb: 16, memory_mb: 256, persistence, ..spec() };
+    match ground.try_make(&spec).await {
+        Err(box_core::Error::Unavailable { what, reason, fix }) if persistence == Persistence::Disk => {
+            ensure!(!reason.is_empty() && !fix.is_empty(), "{what} is refused without reason or fix");
+            skip(format!("{what}: {reason}"))
+        }
+        made => Ok(made?),
+    }
+}
+
+async fn bytes_are_limited(one: &TestBox) -> Result<()> {
+    need_hard(one, Dimension::DiskBytes)?;
+    let output = one.shell("head -c 64000000 /dev/zero > /workspace/big").await?;
+    ensure!(!output.succeeded() && output.errors().contains("No space left"), "{output:?}");
+    // One limit for all places together, not one for each.
+    one.shell("for d in /tmp /root /workspace; do head -c 12000000 /dev/zero > $d/more; done; true").await?;
+    let total: u64 = one.check("cat /workspace/big /tmp/more /root/more /workspace/more | wc -c").await?.parse()?;
+    ensure!(total <= 17 << 20, "{total} bytes were stored with a limit of 16 MiB");
+    one.check("rm -f /workspace/* /tmp/more /root/more; echo small > /workspace/s; cat /workspace/s").await.map(drop)
+}
+
+async fn files_are_limited(one: &TestBox) -> Result<()> {
+    need_hard(one, Dimension::DiskInodes)?;
+    let script = "import os\nn = 0\ntry:\n while n < 20000:\n  os.close(os.open('/workspace/f%d' % n, os.O_CREAT | os.O_WRONLY))\n  \
+                  n += 1\nexcept OSError as e: print(e.errno)\nprint(n)";
+    let output = one.argv(&["python3", "-c", script]).await?.text();
+    let (errno, count) = output.split_once('\n').context("20000 files fit in a box for 4096")?;
+    ensure!(errno == "28", "errno {errno} instead of no space left");
+    ensure!(count.parse::<u64>()? <= 4200, "{count} files were made with a limit of 4096");
+    Ok(())
+}
+
+async fn bytes_in_memory_are_limited(ground: Arc<Ground>) -> Result<()> {
+    bytes_are_limited(&storage(&ground, Persistence::Memory).await?).await
+}
+
+async fn files_in_memory_are_limited(ground: Arc<Ground>) -> Result<()> {
+    files_are_limited(&storage(&ground, Persistence::Memory).await?).await
+}
+
+async fn bytes_on_disk_are_limited(ground: Arc<Ground>) -> Result<()> {
+    bytes_are_limited(&storage(&ground, Persistence::Disk).await?).await
+}
+
+async fn files_on_disk_are_limited(ground: Arc<Ground>) -> Result<()> {
+    files_are_limited(&storage(&ground, Persistence::Disk).await?).await
+}
+
+async fn shared_memory_is_sized(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.make(&BoxSpec { memory_mb: 128, disk_mb: 64, ..spec() }).await?;
+    let size_kb: u64 = one.check("df -k --output=size /dev/shm | tail -1").await?.parse()?;
+    // It may have a size of its own or share the storage of the box; the larger of both limits bounds it.
+    ensure!(size_kb > 0 && size_kb <= 128 << 10, "/dev/shm has {size_kb} KiB in a box of 128 MiB with a disk of 64");
+    one.check("echo x > /dev/shm/file; test -k /dev/shm").await?;
+    let mut flood = shell("head -c 2000000000 /dev/zero > /dev/shm/flood");
+    flood.timeout_ms = Some(Duration::from_secs(20).as_millis().try_into()?);
+    ensure!(one.run(&flood).await?.outcome.exit != Exit::Code(0), "2 GB fit in /dev/shm");
+    Ok(())
+}

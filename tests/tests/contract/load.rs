@@ -1,0 +1,123 @@
+//! Many at once, and much at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use box_core::{BoxSpec, ExecIo, Profile, link};
+use box_tests::ground::{shell, unique};
+use box_tests::sinks::{Counter, Transcript};
+use box_tests::{Ground, Output, TestBox, host};
+use box_wire::limits::EXECS_PER_BOX_MAX;
+use tokio::task::JoinSet;
+
+pub(crate) fn cases() -> Vec<crate::ContractCase> {
+    let mut cases = crate::cases![twenty_execs_run_side_by_side, one_exec_too_many_is_refused_clearly];
+    cases.extend(crate::cases![a_burst_of_boxes].into_iter().map(|case| case.within_seconds(180)));
+    cases.extend(
+        crate::cases![a_flood_of_output_does_not_fill_our_memory].into_iter().map(|case| case.within_seconds(180)),
+    );
+    cases
+}
+
+async fn twenty_execs_run_side_by_side(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let mut tasks = JoinSet::new();
+    for number in 0..20 {
+        let one = one.clone();
+        // Each waits for all others: they can only end when all of them run at the same time.
+        let line = format!(
+            "echo > /tmp/r{number}; while [ $(ls /tmp | grep -c '^r') -lt 20 ]; do sleep 0.05; done; echo {number}"
+        );
+        tasks.spawn(async move { one.shell(&line).await });
+    }
+    let mut seen = Vec::new();
+    while let Some(output) = tasks.join_next().await {
+        seen.push(output??.text().parse::<u32>()?);
+    }
+    seen.sort_unstable();
+    ensure!(seen == (0..20).collect::<Vec<_>>(), "{seen:?}");
+    Ok(())
+}
+
+async fn one_exec_too_many_is_refused_clearly(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.make(&BoxSpec { pids_limit: 1024, ..Profile::default().spec() }).await?;
+    let (line, mut tasks) = (format!("exec sleep 25.{}", unique()), JoinSet::new());
+    for _ in 0..EXECS_PER_BOX_MAX {
+        let (one, line) = (one.clone(), line.clone());
+        tasks.spawn(async move { one.shell(&line).await });
+    }
+    // Only when all of them run is the next one too many; asking earlier would take the place of one of them.
+    let marker = line.trim_start_matches("exec ");
+    for _ in 0..200 {
+        if host::processes_with(marker).len() >= EXECS_PER_BOX_MAX {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let refusal = refusal_within(&one, &mut tasks, Duration::from_secs(15)).await?;
+    ensure!(refusal.contains("128"), "the refusal does not name the bound: {refusal}");
+    tasks.shutdown().await;
+    for _ in 0..100 {
+        if one.shell("true").await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bail!("the box refuses commands after the others have ended")
+}
+
+/// Asks for one more command until it is refused; none of the others may have ended by then.
+async fn refusal_within(
+    one: &TestBox,
+    others: &mut JoinSet<box_core::Result<Output>>,
+    limit: Duration,
+) -> Result<String> {
+    let start = Instant::now();
+    while start.elapsed() < limit {
+        if let Some(ended) = others.try_join_next() {
+            bail!("one of {EXECS_PER_BOX_MAX} commands did not run: {:?}", ended?);
+        }
+        match one.shell("true").await {
+            Err(error) if error.code() == "refused" => return Ok(error.to_string()),
+            Err(error) => bail!("not a refusal: {error}"),
+            Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+    bail!("{EXECS_PER_BOX_MAX} commands run and one more is taken")
+}
+
+async fn a_burst_of_boxes(ground: Arc<Ground>) -> Result<()> {
+    let mut tasks = JoinSet::new();
+    for number in 0..50 {
+        let ground = Arc::clone(&ground);
+        tasks.spawn(async move {
+            let one = ground.plain().await.with_context(|| format!("box {number}"))?;
+            ensure!(one.check(&format!("echo {number}")).await? == number.to_string());
+            one.destroy().await?;
+            Ok(())
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(())
+}
+
+async fn a_flood_of_output_does_not_fill_our_memory(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    one.check("head -c 50000000 /dev/zero > /dev/null").await?;
+    let counter = Counter::default();
+    let io =
+        ExecIo { stdin: tokio::io::empty(), stdout: counter.clone(), stderr: Transcript::default(), resizes: None };
+    let mut request = shell("head -c 1073741824 /dev/zero");
+    request.timeout_ms = Some(150_000);
+    host::reset_own_peak()?;
+    let before_kb = host::own_resident_kb().context("our memory cannot be read")?;
+    let outcome = link::exec(one.backend.dial(&one.handle).await?, &request, io).await?;
+    let peak_kb = host::own_peak_kb().context("our memory cannot be read")?;
+    ensure!(counter.bytes() == 1 << 30, "{} bytes of a GiB came; {outcome:?}", counter.bytes());
+    let grown_kb = peak_kb.saturating_sub(before_kb);
+    ensure!(grown_kb <= 32 << 10, "our memory grew by {grown_kb} KiB");
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! What every backend must do, as one list of cases that is expanded over the backends.
+//!
+//! `contract [NAME…]` runs the cases whose name holds one of the words; `--list` prints the names; as root,
+//! `--as-user NAME` runs everything as that user. After each case the machine must be as it was before.
+
+mod backends;
+mod confinement;
+mod deadlines;
+mod endings;
+mod images;
+mod input;
+mod lifecycle;
+mod limits;
+mod load;
+mod mounts;
+mod rootfs;
+mod streams;
+mod terminals;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use box_tests::suite::{CaseFuture, LIMIT, Selection};
+use box_tests::{Case, Ground, Suite, isolation};
+
+/// A case of the contract: what it holds, how long it may take, and what it does on a ground.
+pub(crate) struct ContractCase {
+    name: &'static str,
+    limit: Duration,
+    run: fn(Arc<Ground>) -> CaseFuture,
+}
+
+impl ContractCase {
+    pub(crate) fn new(name: &'static str, run: fn(Arc<Ground>) -> CaseFuture) -> Self {
+        Self { name, limit: LIMIT, run }
+    }
+
+    pub(crate) fn within_seconds(mut self, seconds: u64) -> Self {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+}
+
+/// Lists functions as cases under their own names.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        vec![$(crate::ContractCase::new(stringify!($name), |ground| Box::pin($name(ground)))),*]
+    };
+}
+pub(crate) use cases;
+
+fn main() -> ExitCode {
+    isolation::start(|arguments| run(Selection::from_arguments(arguments)))
+}
+
+async fn run(selection: Selection) -> Result<ExitCode> {
+    let mut suite = Suite::new("contract", selection);
+    for backend in backends::backends() {
+        for case in all() {
+            let name = format!("{}/{}", backend.name, case.name);
+            let open = backend.open;
+            let work =
+                move || async move { on_fresh_ground(open().await.context("opening the backend")?, case.run).await };
+            suite.run(Case::new(name, work).within(case.limit)).await;
+        }
+    }
+    Ok(suite.finish())
+}
+
+fn all() -> Vec<ContractCase> {
+    let parts = [
+        endings::cases(),
+        streams::cases(),
+        deadlines::cases(),
+        terminals::cases(),
+        limits::cases(),
+        rootfs::cases(),
+        mounts::cases(),
+        images::cases(),
+        confinement::cases(),
+        lifecycle::cases(),
+        input::cases(),
+        load::cases(),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+/// Runs a case, ends what it left alive, and holds that nothing stays: the case's own failure is told first.
+async fn on_fresh_ground(ground: Ground, case: fn(Arc<Ground>) -> CaseFuture) -> Result<()> {
+    let ground = Arc::new(ground);
+    let before = ground.leaks();
+    let outcome = case(Arc::clone(&ground)).await;
+    ground.clear().await?;
+    outcome?;
+    ground.settled(&before).await
+}

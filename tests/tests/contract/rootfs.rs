@@ -1,0 +1,126 @@
+//! What a box of the default image finds around it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use box_core::{BoxSpec, Profile};
+use box_tests::Ground;
+use box_tests::ground::shell;
+use box_wire::User;
+
+pub(crate) fn cases() -> Vec<crate::ContractCase> {
+    crate::cases![
+        a_read_only_root_is_read_only,
+        a_writable_root_is_writable_and_private,
+        the_work_places_are_writable,
+        the_user_has_a_name_and_a_home,
+        another_user_can_be_asked_for,
+        one_exec_can_have_another_user,
+        the_loopback_is_up_and_nothing_else_is_there,
+        usual_programs_work,
+    ]
+}
+
+async fn a_read_only_root_is_read_only(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    for directory in ["/", "/usr", "/usr/bin", "/etc", "/opt", "/usr/local"] {
+        let output = one.shell(&format!("echo x > {directory}/probe")).await?;
+        ensure!(!output.succeeded(), "{directory} can be written");
+        ensure!(output.errors().contains("Read-only"), "{directory}: {}", output.errors());
+    }
+    Ok(())
+}
+
+async fn a_writable_root_is_writable_and_private(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.make(&BoxSpec { read_only_rootfs: false, ..Profile::default().spec() }).await?;
+    let name = format!("strongbox-probe-{}", std::process::id());
+    for directory in ["/opt", "/usr/bin", "/usr/local", "/etc"] {
+        one.check(&format!("echo x > {directory}/{name} && cat {directory}/{name}")).await?;
+        ensure!(!Path::new(directory).join(&name).exists(), "it appeared in {directory} of the host");
+    }
+    one.check("rm /usr/bin/env && ! test -e /usr/bin/env").await?;
+    ensure!(Path::new("/usr/bin/env").exists());
+    Ok(())
+}
+
+async fn the_work_places_are_writable(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let line =
+        "for d in $HOME /workspace /tmp /var/tmp /dev/shm; do echo x > $d/f && rm $d/f || echo $d; done; test -k /tmp";
+    ensure!(one.check(line).await?.is_empty());
+    Ok(())
+}
+
+async fn the_user_has_a_name_and_a_home(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    ensure!(one.check("id -u; id -g; whoami").await? == "0\n0\nroot");
+    ensure!(one.check("getent passwd 0 | cut -d: -f6").await? == "/root");
+    ensure!(one.check("id -G").await? == "0", "there are more groups than one");
+    Ok(())
+}
+
+async fn another_user_can_be_asked_for(ground: Arc<Ground>) -> Result<()> {
+    let user = User { uid: 1000, gid: 1000 };
+    let spec = BoxSpec { user, ..Profile::default().spec() };
+    let one = match ground.try_make(&spec).await {
+        Err(box_core::Error::Unavailable { what, reason, .. }) if !rustix::process::geteuid().is_root() => {
+            return box_tests::suite::skip(format!("{what}: {reason}"));
+        }
+        made => made?,
+    };
+    let mut request = shell(
+        "id -u; id -g; cd \"$HOME\" && echo x > f && echo y > /workspace/g && getent passwd 1000 >/dev/null; echo $?",
+    );
+    request.env = box_core::environment::base(user);
+    ensure!(one.run(&request).await?.text() == "1000\n1000\n0");
+    Ok(())
+}
+
+async fn one_exec_can_have_another_user(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let mut request = shell("id -u; grep -E '^Cap(Eff|Prm|Bnd)' /proc/self/status | grep -vc 0000000000000000");
+    request.user = Some(User { uid: 1234, gid: 1234 });
+    match one.run(&request).await {
+        Ok(output) => ensure!(output.text() == "1234\n0", "{:?} {}", output.text(), output.errors()),
+        Err(error) if !rustix::process::geteuid().is_root() => {
+            return box_tests::suite::skip(format!("only one id is mapped here: {error}"));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+async fn the_loopback_is_up_and_nothing_else_is_there(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let script = "import socket,threading\n\
+                  s = socket.create_server(('127.0.0.1', 0))\n\
+                  c = socket.create_connection(s.getsockname())\n\
+                  s6 = socket.create_server(('::1', 0), family=socket.AF_INET6)\n\
+                  print('loopback')\n\
+                  try: socket.create_connection(('198.51.100.7', 9), 2)\n\
+                  except OSError as e: print(e.errno)";
+    let output = one.argv(&["python3", "-c", script]).await?;
+    ensure!(
+        output.text() == "loopback\n101",
+        "expected a loopback and no route: {:?} {}",
+        output.text(),
+        output.errors()
+    );
+    ensure!(one.check("tail -n +3 /proc/net/dev | cut -d: -f1").await? == "lo");
+    Ok(())
+}
+
+async fn usual_programs_work(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    let pool = "import multiprocessing, ssl, sqlite3, subprocess, tempfile\n\
+                with multiprocessing.Pool(2) as p: assert p.map(abs, [-1, -2]) == [1, 2]\n\
+                assert subprocess.run(['true']).returncode == 0\n\
+                tempfile.TemporaryFile().write(b'x')";
+    let output = one.argv(&["python3", "-c", pool]).await?;
+    ensure!(output.succeeded(), "python: {}", output.errors());
+    one.check("tar cf /tmp/t.tar -C /usr/share/doc . 2>/dev/null; ls -l /tmp/t.tar; seq 100 | xargs -P4 -n5 true; date; df / >/dev/null").await?;
+    one.check("cd /workspace && if command -v git >/dev/null; then git init -q g && cd g && git status; fi").await?;
+    one.check("cd /workspace && if command -v gcc >/dev/null; then echo 'int main(){return 0;}' > a.c && gcc a.c -o a && ./a; fi").await?;
+    one.check("if command -v node >/dev/null; then node -e 'process.exit(0)'; fi").await.map(drop)
+}
