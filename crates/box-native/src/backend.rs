@@ -12,7 +12,6 @@ use box_core::{
     Stats,
 };
 use box_wire::BoxId;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixStream;
 
@@ -89,10 +88,14 @@ pub(crate) struct LiveBox {
 }
 
 impl LiveBox {
+    /// Whether somebody still answers. Asked by dialling: a process that is being torn down exists for a while longer.
     fn is_running(&self) -> bool {
-        let mut polled = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        rustix::event::poll(&mut polled, Some(&now)) == Ok(0)
+        std::os::unix::net::UnixStream::connect(self.socket()).is_ok()
+    }
+
+    /// The agent's socket, by way of the descriptor, because a socket's path may only have 107 bytes.
+    fn socket(&self) -> String {
+        format!("/proc/self/fd/{}/{}", self.directory.as_raw_fd(), spawn::SOCKET)
     }
 }
 
@@ -178,7 +181,7 @@ impl Inner {
         let lost = |reason: &str| Ok(Liveness::Lost(reason.to_owned()));
         let known = self.known().get(&handle.id).cloned();
         if let Some(live) = known {
-            return if live.is_running() { Ok(Liveness::Running) } else { lost("its agent has ended") };
+            return if live.is_running() { Ok(Liveness::Running) } else { lost("its agent does not answer") };
         }
         let Ok(agent) = serde_json::from_str::<Process>(&handle.locator) else {
             return lost("its handle was not written by this backend");
@@ -190,6 +193,9 @@ impl Inner {
         }
         let Some(pidfd) = agent.open() else { return lost("its agent is not running") };
         let live = LiveBox { pidfd, cgroup: record.cgroup, directory, _lifeline: None };
+        if !live.is_running() {
+            return lost("its agent does not answer");
+        }
         self.known().insert(handle.id.clone(), Arc::new(live));
         Ok(Liveness::Running)
     }
@@ -257,8 +263,7 @@ impl Backend for Native {
 
     async fn dial(&self, handle: &Handle) -> Result<AgentStream> {
         let live = self.inner.find(handle)?;
-        let path = format!("/proc/self/fd/{}/{}", live.directory.as_raw_fd(), spawn::SOCKET);
-        let stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
+        let stream = UnixStream::connect(live.socket()).await.map_err(|error| match error.kind() {
             std::io::ErrorKind::ConnectionRefused => Error::Gone { reason: "its agent is not listening".to_owned() },
             _ => Error::io("dialling the agent", error),
         })?;
