@@ -35,8 +35,17 @@ pub(crate) fn tree(pid: u32) -> BTreeSet<u32> {
     found
 }
 
-/// A process can end at any moment of this, and has no children then.
+/// A process can end at any moment of this, and has no children then. The dead that nobody has buried yet do not count.
 fn children(pid: u32) -> Vec<u32> {
+    listed_children(pid).into_iter().filter(|child| is_alive(*child)).collect()
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+fn listed_children(pid: u32) -> Vec<u32> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>()).collect()

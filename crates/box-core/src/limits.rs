@@ -23,5 +23,4 @@ pub const INODES_MIN: u64 = 4096;
 pub const MOUNTS_MAX: usize = 32;
 /// Names that are looked at when a tree is searched for sockets.
 pub const MOUNT_ENTRIES_MAX: usize = 50_000;
-/// Largest user or group id inside a box. 65535 is the agent's.
-pub const GUEST_ID_MAX: u32 = 65534;
+pub use box_wire::limits::GUEST_ID_MAX;

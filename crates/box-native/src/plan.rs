@@ -147,6 +147,7 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
         seccomp,
         tracking: Tracking::Ancestry,
         listener: 0,
+        entrances: Vec::new(),
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
     };
     Draft { plan, sources: site.sources }

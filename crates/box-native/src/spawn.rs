@@ -70,7 +70,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let agent = maps.agent();
     let owner = (maps.host_user(agent.uid), maps.host_group(agent.gid));
     let (Some(uid), Some(gid)) = owner else { return Err(setup("ids", "the agent has no id on the host")) };
-    let cgroup = inner.cgroups.create(&record.cgroup, &limits(spec), (uid, gid))?;
+    let cgroup = inner.cgroups.begin(&record.cgroup, &limits(spec), (uid, gid))?;
     fault::point("cgroup_made");
     let listener = listen(&directory)?;
     fault::point("socket_made");
@@ -78,6 +78,8 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let launched = launch(inner, &cgroup, &theirs)?;
     drop(theirs);
     fault::point("agent_started");
+    // From here on the agent is on its way, and until it is there we have time.
+    let cgroup = inner.cgroups.finish(cgroup, &limits(spec))?;
     record.agent = Process::of(launched.pid);
     record.write(&directory)?;
     fault::point("record_completed");
@@ -99,10 +101,10 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     drop(baggage);
     fault::point("plan_sent");
     // While the agent works: what it cannot change any more is looked at from outside.
-    let enforced = cgroup.verify(launched.pid)?;
     verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"])?;
     let verified = hear_report(&control).map_err(|error| blame_image(error, spec))?;
     verify_namespaces(launched.pid, &["cgroup"])?;
+    let enforced = cgroup.verify(launched.pid)?;
     let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
     let guarantees = guarantee::compute(spec, &findings);
     spec.floors.check(&guarantees)?;
@@ -166,14 +168,8 @@ fn listen(directory: &OwnedFd) -> Result<OwnedFd> {
 
 fn launch(inner: &Inner, cgroup: &BoxCgroup, control: &UnixStream) -> Result<Launched> {
     let program = box_agent_image::sealed().map_err(|error| Error::io("preparing the agent", error))?;
-    let entrances = cgroup.entrances()?;
-    let launch = Launch {
-        program,
-        control: control.as_fd(),
-        null: inner.null.as_fd(),
-        cgroup: cgroup.agent_directory(),
-        entrances: &entrances,
-    };
+    let launch =
+        Launch { program, control: control.as_fd(), null: inner.null.as_fd(), cgroup: cgroup.agent_directory() };
     sys::launch(&launch).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::ENOSPC | libc::EUSERS) => Error::Unavailable {
             what: "a new set of namespaces".to_owned(),
@@ -200,6 +196,7 @@ fn complete(
     let Draft { mut plan, sources } = draft;
     let mut baggage = Baggage::default();
     plan.listener = baggage.add(listener);
+    plan.entrances = cgroup.entrances()?.into_iter().map(|entrance| baggage.add(entrance)).collect();
     let namespace = trees::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error))?;
     for source in sources {
         plan.trees.push(match (source, &prepared.image) {

@@ -36,8 +36,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) null: BorrowedFd<'a>,
     /// The v2 cgroup that it is born into.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
-    /// Files of v1 cgroups; it enters each by writing to them.
-    pub(crate) entrances: &'a [OwnedFd],
 }
 
 /// The first process of a box.
@@ -52,8 +50,6 @@ struct Child {
     program: RawFd,
     control: RawFd,
     null: RawFd,
-    entrances: *const OwnedFd,
-    entrance_count: usize,
 }
 
 /// Starts the agent in new namespaces.
@@ -65,8 +61,6 @@ pub(crate) fn launch(launch: &Launch<'_>) -> io::Result<Launched> {
         program: launch.program.as_raw_fd(),
         control: launch.control.as_raw_fd(),
         null: launch.null.as_raw_fd(),
-        entrances: launch.entrances.as_ptr(),
-        entrance_count: launch.entrances.len(),
     };
     let mut stack = vec![0_u8; STACK_BYTES];
     let mut pidfd: RawFd = -1;
@@ -138,12 +132,6 @@ unsafe extern "C" fn run_child(argument: *const c_void) -> ! {
     // SAFETY: only async-signal-safe system calls on numbers and literals follow; every pointer is to a literal, to a live
     // local or into `child`. Failures end the child; the parent then reads an end of file from the socket.
     unsafe {
-        for index in 0..child.entrance_count {
-            let entrance = (*child.entrances.add(index)).as_raw_fd();
-            if libc::write(entrance, c"0".as_ptr().cast(), 1) != 1 {
-                libc::_exit(120);
-            }
-        }
         let score = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
         libc::write(score, OOM_SCORE.as_ptr().cast(), OOM_SCORE.len());
         for standard in 0..=2 {

@@ -133,6 +133,10 @@ impl ExecRequest {
             check_env(name, value)?;
             bytes += name.len() + value.len() + 2;
         }
+        let id = |user: User| user.uid.max(user.gid);
+        if let Some(user) = self.user.filter(|user| id(*user) > limits::GUEST_ID_MAX) {
+            return Err(Invalid::new("user", id(user), format!("ids from 0 to {}", limits::GUEST_ID_MAX)));
+        }
         if bytes > limits::COMMAND_BYTES_MAX {
             let allowed = format!("command and env of at most {} bytes together", limits::COMMAND_BYTES_MAX);
             return Err(Invalid::new("command", bytes, allowed));
@@ -240,6 +244,14 @@ mod tests {
         assert!(check_env("_A1", "any = \n thing").is_ok());
         assert!(check_env("A", "a\0b").is_err());
         assert!(check_env("A", &"v".repeat(limits::ARGUMENT_BYTES_MAX)).is_err());
+    }
+
+    #[test]
+    fn nobody_can_ask_to_be_the_agent() {
+        for user in [User { uid: 65535, gid: 0 }, User { uid: 0, gid: 65535 }, User { uid: u32::MAX, gid: 0 }] {
+            let request = ExecRequest { user: Some(user), ..shell("true") };
+            assert_eq!(request.validate().unwrap_err().field, "user");
+        }
     }
 
     #[test]

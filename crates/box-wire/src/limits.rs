@@ -45,5 +45,8 @@ pub const EXECS_PER_BOX_MAX: usize = 128;
 /// How much of a refused value an error repeats.
 pub const QUOTED_VALUE_CHARS_MAX: usize = 120;
 
+/// Largest user or group id of a workload. The one above is the agent's.
+pub const GUEST_ID_MAX: u32 = 65534;
+
 /// Rows and columns of a terminal.
 pub const WINDOW_CELLS_MAX: u16 = 4096;

@@ -36,6 +36,8 @@ pub struct Plan {
     pub tracking: Tracking,
     /// Which of the descriptors sent with the plan is the listening socket.
     pub listener: DescriptorIndex,
+    /// Files of v1 cgroups; whoever writes `0` to one is in it, and so is everything that it starts.
+    pub entrances: Vec<DescriptorIndex>,
     /// What ends the box besides the host's explicit word.
     pub lifeline: Lifeline,
 }

@@ -82,6 +82,9 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     let mut descriptors = Descriptors(descriptors.into_iter().map(Some).collect());
     let listener = descriptors.take(plan.listener)?;
     let tracking = take_tracker(&plan.tracking, &mut descriptors)?;
+    for &entrance in &plan.entrances {
+        rustix::io::write(descriptors.take(entrance)?, b"0").step("cgroup")?;
+    }
     become_root().step("identity")?;
     rustix::process::setsid().step("session")?;
     // Not at clone time: the namespace's root is the cgroup in which one is when it is made, and the host moves us first.

@@ -47,31 +47,45 @@ struct Tree {
     delegation: Delegation,
 }
 
-pub(super) fn create(cgroups: &Cgroups, name: &str, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
+pub(super) fn begin(cgroups: &Cgroups, name: &str, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
     let absence = cgroups.absence().map(|(reason, fix)| format!("{reason}; {fix}"));
     let kind = cgroups.kind;
     let mut made = BoxCgroup { name: name.to_owned(), kind, limits: Some(*limits), v2: None, v1: Vec::new(), absence };
-    match fill(cgroups, &mut made, limits, agent) {
-        Ok(()) => Ok(made),
-        Err(error) => {
-            // Only what this call made is in `made`, so a box of the same name that existed before stays.
-            let _ = made.remove();
-            Err(error)
-        }
-    }
+    let filled = made.fill_v2(cgroups, limits, agent);
+    made.or_nothing(filled)
 }
 
-fn fill(cgroups: &Cgroups, made: &mut BoxCgroup, limits: &Limits, agent: (u32, u32)) -> Result<()> {
-    if let Some(top) = &cgroups.v2 {
-        let directory = top.make(&made.name)?;
+pub(super) fn finish(cgroups: &Cgroups, mut made: BoxCgroup, limits: &Limits) -> Result<BoxCgroup> {
+    let filled = made.fill_v1(cgroups, limits);
+    made.or_nothing(filled)
+}
+
+impl BoxCgroup {
+    fn fill_v2(&mut self, cgroups: &Cgroups, limits: &Limits, agent: (u32, u32)) -> Result<()> {
+        let Some(top) = &cgroups.v2 else { return Ok(()) };
+        let directory = top.make(&self.name)?;
         let delegation = Delegation::Refused;
         let tree = Tree { top: Arc::clone(top), directory, agent: None, load: None, delegation };
-        made.v2.insert(tree).fill(limits, agent)?;
+        self.v2.insert(tree).fill(limits, agent)
     }
-    for hierarchy in &cgroups.v1 {
-        made.v1.push(hierarchy.make(&made.name)?);
+
+    fn fill_v1(&mut self, cgroups: &Cgroups, limits: &Limits) -> Result<()> {
+        for hierarchy in &cgroups.v1 {
+            self.v1.push(hierarchy.make(&self.name)?);
+        }
+        self.v1.iter().try_for_each(|membership| membership.apply(limits))
     }
-    made.v1.iter().try_for_each(|membership| membership.apply(limits))
+
+    fn or_nothing(self, filled: Result<()>) -> Result<Self> {
+        match filled {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                // Only what we made is in here, so a box of the same name that existed before stays.
+                let _ = self.remove();
+                Err(error)
+            }
+        }
+    }
 }
 
 pub(super) fn open(cgroups: &Cgroups, name: &str) -> Result<Option<BoxCgroup>> {
@@ -80,7 +94,7 @@ pub(super) fn open(cgroups: &Cgroups, name: &str) -> Result<Option<BoxCgroup>> {
         && let Some(directory) = top.find(name)?
     {
         let leaf = |name| file::open_directory(&directory, name).ok();
-        let (agent, load) = (leaf(AGENT), leaf(LOAD));
+        let (agent, load) = (leaf(AGENT).or_else(|| file::again(&directory).ok()), leaf(LOAD));
         v2 = Some(Tree { top: Arc::clone(top), directory, agent, load, delegation: Delegation::Done });
     }
     let mut v1 = Vec::new();
@@ -100,7 +114,9 @@ impl Tree {
         if !controllers.is_empty() {
             file::set(&self.directory, "cgroup.subtree_control", controllers)?;
         }
-        let agent = self.leaf(AGENT)?;
+        // Where v2 carries controllers, no process may live beside other cgroups. Where it carries none, the agent lives in the
+        // box's own directory, which saves making another.
+        let agent = if controllers.is_empty() { file::again(&self.directory) } else { self.leaf(AGENT) }?;
         let load = self.leaf(LOAD)?;
         if !controllers.is_empty() {
             file::set(&load, "cgroup.subtree_control", controllers)?;

@@ -4,7 +4,7 @@
 //! freeze and starting a process inside a cgroup come from a v2 hierarchy without controllers.
 //!
 //! ```text
-//! v2:  strongbox/<box>/agent      the agent
+//! v2:  strongbox/<box>/agent      the agent; on hybrid machines it lives in <box> itself
 //!                     /helper     programs of the host that serve the box
 //!                     /load/<exec>  one per exec, made by the agent
 //! v1:  strongbox/<box>            agent and execs together, in each hierarchy
@@ -156,8 +156,19 @@ impl Cgroups {
     /// Makes the directories of one box. `name` is unique on the machine; `agent` is the host's uid and gid to which the
     /// part of v2 is delegated in which execs are made. On an error nothing of it is left.
     pub fn create(&self, name: &str, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
+        let begun = self.begin(name, limits, agent)?;
+        self.finish(begun, limits)
+    }
+
+    /// Makes the part into which the agent is born, so that it can be started while [`Cgroups::finish`] makes the rest.
+    pub fn begin(&self, name: &str, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
         check_name(name)?;
-        boxes::create(self, name, limits, agent)
+        boxes::begin(self, name, limits, agent)
+    }
+
+    /// Makes the rest: the v1 directories, which the agent enters by [`BoxCgroup::entrances`].
+    pub fn finish(&self, begun: BoxCgroup, limits: &Limits) -> Result<BoxCgroup> {
+        boxes::finish(self, begun, limits)
     }
 
     /// Finds the directories of a box again, in whatever state they are; nothing when there are none.
