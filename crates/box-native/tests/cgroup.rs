@@ -177,7 +177,7 @@ fn verify_tells_what_holds_and_notices_what_does_not() {
 
 /// Does what the agent does for an exec, as the agent's id, and then what it must not be able to do.
 const AGENT_SCRIPT: &str = "import os, sys
-load = sys.argv[1]
+load, agent = sys.argv[1:]
 box = os.path.dirname(load)
 def attempt(what, path, value):
     try:
@@ -186,7 +186,7 @@ def attempt(what, path, value):
     except OSError as error: print(what, 'refused')
 os.mkdir(load + '/exec')
 attempt('move', load + '/exec/cgroup.procs', '0')
-attempt('back', box + '/agent/cgroup.procs', '0')
+attempt('back', agent + '/cgroup.procs', '0')
 attempt('leave', os.path.dirname(box) + '/cgroup.procs', '0')
 attempt('freeze the box', box + '/cgroup.freeze', '1')
 attempt('limit the load', load + '/cgroup.max.depth', '5')";
@@ -198,10 +198,12 @@ fn the_agents_id_can_make_execs_and_nothing_else() {
     let directory = guarded.cgroup.tracking().unwrap().unwrap().directory;
     let load = std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).unwrap();
     let agent = guarded.cgroup.agent_directory().unwrap().try_clone_to_owned().unwrap();
+    let agent_path = std::fs::read_link(format!("/proc/self/fd/{}", agent.as_raw_fd())).unwrap();
     let procs = std::fs::File::options().write(true).open(format!("/proc/self/fd/{}/cgroup.procs", agent.as_raw_fd()));
     let mut enter = guarded.cgroup.entrances().unwrap();
     enter.push(procs.unwrap().into());
-    let mut command = entering(enter, PYTHON, &["-c", AGENT_SCRIPT, load.to_str().unwrap()]);
+    let arguments = ["-c", AGENT_SCRIPT, load.to_str().unwrap(), agent_path.to_str().unwrap()];
+    let mut command = entering(enter, PYTHON, &arguments);
     let output = command.uid(agent_ids().0).gid(agent_ids().1).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     let expected = "move done\nback done\nleave refused\nfreeze the box refused\nlimit the load refused\n";
