@@ -74,6 +74,9 @@ fn enter_namespaces(user: Option<&User>) -> Result<bool> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .context("making mounts private")?;
     own_run_directory()?;
+    if user.is_some() {
+        open_tunnel_device()?;
+    }
     system::loopback_up().context("switching the loopback interface on")?;
     if Command::new("ip").arg("-V").output().is_err() {
         return Ok(false);
@@ -90,6 +93,18 @@ fn own_run_directory() -> Result<()> {
     }
     rustix::mount::mount("tmpfs", RUN_DIRECTORY, "tmpfs", MountFlags::empty(), Some(c"mode=0700"))
         .context("covering the run directory")
+}
+
+/// Lets everybody open the tunnel device, as on most machines, by covering it with one of the same kind.
+fn open_tunnel_device() -> Result<()> {
+    const TUNNEL: &str = "/dev/net/tun";
+    let Ok(host) = rustix::fs::stat(TUNNEL) else { return Ok(()) };
+    let ours = format!("{RUN_DIRECTORY}/tun");
+    let mode = rustix::fs::Mode::from_raw_mode(0o666);
+    rustix::fs::mknodat(rustix::fs::CWD, ours.as_str(), rustix::fs::FileType::CharacterDevice, mode, host.st_rdev)
+        .context("making a tunnel device")?;
+    rustix::fs::chmod(ours.as_str(), mode).context("opening the tunnel device to everybody")?;
+    rustix::mount::mount_bind(ours.as_str(), TUNNEL).context("covering the tunnel device")
 }
 
 fn link_upstream(user: Option<&User>) -> Result<()> {

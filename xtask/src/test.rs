@@ -4,6 +4,7 @@
 //! listed with its reason at the end and counted in the last line.
 
 pub(crate) mod artefacts;
+mod delegation;
 mod leaks;
 mod prepare;
 mod report;
@@ -73,6 +74,11 @@ const STAGES: &[Stage] = &[
         run: |it| suites::rootless(it, "contract"),
     },
     Stage {
+        name: "contract-delegated",
+        proves: "the same as an ordinary user with cgroups",
+        run: |it| suites::delegated(it, "contract"),
+    },
+    Stage {
         name: "security-root",
         proves: "attacks are contained, as root",
         run: |it| suites::as_root(it, "security"),
@@ -81,6 +87,11 @@ const STAGES: &[Stage] = &[
         name: "security-rootless",
         proves: "the same as an ordinary user",
         run: |it| suites::rootless(it, "security"),
+    },
+    Stage {
+        name: "security-delegated",
+        proves: "the same as an ordinary user with cgroups",
+        run: |it| suites::delegated(it, "security"),
     },
     Stage {
         name: "faults-root",

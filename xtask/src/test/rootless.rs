@@ -25,8 +25,8 @@ pub(super) const STAGING_PREFIX: &str = "strongbox-suites-";
 /// The user and where it lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TestUser {
-    uid: u32,
-    gid: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
     home: PathBuf,
 }
 

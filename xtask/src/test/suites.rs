@@ -2,6 +2,7 @@
 //!
 //! They prove the native backend, so they may never be skipped: with root at hand, a suite that cannot run has failed.
 
+use super::delegation::Delegation;
 use super::rootless::{self, TestUser};
 use super::{Proof, Verdict};
 use crate::run::Ending;
@@ -27,6 +28,26 @@ pub(super) fn as_root(proof: &mut Proof, suite: &str) -> Result<Verdict> {
 pub(super) fn rootless(proof: &mut Proof, suite: &str) -> Result<Verdict> {
     let reports = report_directory(proof, &format!("{suite}-rootless"))?;
     if machine::is_root() { as_test_user(proof, suite, &reports) } else { in_place(proof, suite, &reports) }
+}
+
+/// Runs a suite as our test user, with cgroups that root has handed to it.
+pub(super) fn delegated(proof: &mut Proof, suite: &str) -> Result<Verdict> {
+    if !machine::is_root() {
+        return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this part".into()));
+    }
+    let reports = report_directory(proof, &format!("{suite}-delegated"))?;
+    let user = TestUser::ensure()?;
+    let Some(delegation) = Delegation::make(&user)? else {
+        return Ok(Verdict::Skipped(
+            "cgroups are not laid out in the hybrid way; the vm stage covers the other".into(),
+        ));
+    };
+    let artefacts = proof.artefacts()?;
+    let executable = artefacts.suites.get(suite).with_context(|| format!("{suite} was not built"))?;
+    let stage = rootless::Staging::new(&user, executable, &artefacts.strongbox)?;
+    let ending = proof.stream(delegation.enter(&stage.command(&user)), SUITE_TIME_MAX)?;
+    stage.collect_reports(&reports)?;
+    Ok(judge(proof, ending))
 }
 
 fn in_place(proof: &mut Proof, suite: &str, reports: &Path) -> Result<Verdict> {

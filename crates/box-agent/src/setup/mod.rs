@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use box_wire::message::Verified;
 use box_wire::plan::{Lifeline, MemoryFiles, Tracking};
 use box_wire::{Plan, User};
+use rustix::fs::{AtFlags, Mode};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
 
@@ -86,6 +87,9 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         rustix::io::write(descriptors.take(entrance)?, b"0").step("cgroup")?;
     }
     become_root().step("identity")?;
+    if let Tracker::Cgroup { directory, .. } = &tracking {
+        share_tracking(directory, plan.agent).step("tracking")?;
+    }
     rustix::process::setsid().step("session")?;
     // Not at clone time: the namespace's root is the cgroup in which one is when it is made, and the host moves us first.
     sys::unshare_cgroup().step("cgroup_namespace")?;
@@ -120,12 +124,27 @@ fn take_tracker(tracking: &Tracking, descriptors: &mut Descriptors) -> Result<Tr
     })
 }
 
+/// Opens the place for execs to the agent's group, where it belongs to root of this namespace: the maker is an ordinary user then, who
+/// may not give anything away. It stays the maker's, who has to remove it. Besides the place itself, `cgroup.procs` of the common
+/// parent has to be writable.
+fn share_tracking(directory: &OwnedFd, agent: User) -> rustix::io::Result<()> {
+    if agent == User::ROOT || rustix::fs::fstat(directory)?.st_uid != 0 {
+        return Ok(());
+    }
+    let files = ["../cgroup.procs", "cgroup.procs", "cgroup.subtree_control"].map(|name| (name, 0o664));
+    for (name, mode) in files.into_iter().chain([(".", 0o775)]) {
+        rustix::fs::chownat(directory, name, None, Some(Gid::from_raw(agent.gid)), AtFlags::SYMLINK_NOFOLLOW)?;
+        rustix::fs::chmodat(directory, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+    }
+    Ok(())
+}
+
 /// Becomes root of the user namespace, so that what is made belongs to somebody inside.
 fn become_root() -> rustix::io::Result<()> {
     let (user, group) = (Uid::from_raw(0), Gid::from_raw(0));
     rustix::thread::set_thread_res_gid(group, group, group)?;
     rustix::thread::set_thread_res_uid(user, user, user)?;
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::delegation::{Delegation, delegate};
+use super::delegation::delegate;
 use super::hybrid::Membership;
 use super::top::Top;
 use super::{Cgroups, DriverKind, Enforced, Limits, MemoryFiles, TrackingFiles, file, unified};
@@ -44,7 +44,6 @@ struct Tree {
     directory: OwnedFd,
     agent: Option<OwnedFd>,
     load: Option<OwnedFd>,
-    delegation: Delegation,
 }
 
 pub(super) fn begin(cgroups: &Cgroups, name: &str, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
@@ -64,8 +63,7 @@ impl BoxCgroup {
     fn fill_v2(&mut self, cgroups: &Cgroups, limits: &Limits, agent: (u32, u32)) -> Result<()> {
         let Some(top) = &cgroups.v2 else { return Ok(()) };
         let directory = top.make(&self.name)?;
-        let delegation = Delegation::Refused;
-        let tree = Tree { top: Arc::clone(top), directory, agent: None, load: None, delegation };
+        let tree = Tree { top: Arc::clone(top), directory, agent: None, load: None };
         self.v2.insert(tree).fill(limits, agent)
     }
 
@@ -95,7 +93,7 @@ pub(super) fn open(cgroups: &Cgroups, name: &str) -> Result<Option<BoxCgroup>> {
     {
         let leaf = |name| file::open_directory(&directory, name).ok();
         let (agent, load) = (leaf(AGENT).or_else(|| file::again(&directory).ok()), leaf(LOAD));
-        v2 = Some(Tree { top: Arc::clone(top), directory, agent, load, delegation: Delegation::Done });
+        v2 = Some(Tree { top: Arc::clone(top), directory, agent, load });
     }
     let mut v1 = Vec::new();
     for hierarchy in &cgroups.v1 {
@@ -122,7 +120,7 @@ impl Tree {
             file::set(&load, "cgroup.subtree_control", controllers)?;
             unified::apply(load.as_fd(), limits)?;
         }
-        self.delegation = delegate(&self.directory, &agent, &load, owner)?;
+        delegate(&self.directory, &agent, &load, owner)?;
         (self.agent, self.load) = (Some(agent), Some(load));
         Ok(())
     }
@@ -168,7 +166,7 @@ impl BoxCgroup {
 
     /// What the agent needs to keep execs apart; nothing where it must go by ancestry.
     pub fn tracking(&self) -> Result<Option<TrackingFiles>> {
-        let Some(tree) = self.v2.as_ref().filter(|tree| tree.delegation == Delegation::Done) else { return Ok(None) };
+        let Some(tree) = &self.v2 else { return Ok(None) };
         let directory = file::open_directory(&tree.directory, LOAD)
             .map_err(|errno| Error::io("opening the cgroup of the execs", errno))?;
         let mut memory = if self.kind == DriverKind::Unified { MemoryFiles::PerExec } else { MemoryFiles::Absent };
@@ -207,10 +205,7 @@ impl BoxCgroup {
             return;
         };
         enforced.freeze = file::exists(load, "cgroup.freeze");
-        enforced.kill = file::exists(load, "cgroup.kill") && tree.delegation == Delegation::Done;
-        if tree.delegation == Delegation::Refused {
-            enforced.tell("cgroup v2: the agent's id may not make a cgroup per exec");
-        }
+        enforced.kill = file::exists(load, "cgroup.kill");
         if self.kind == DriverKind::Unified {
             unified::verify(load.as_fd(), limits, enforced);
         }

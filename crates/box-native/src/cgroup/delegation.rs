@@ -6,26 +6,13 @@ use box_core::{Error, Result};
 use rustix::fs::{AtFlags, Gid, Uid};
 use rustix::io::Errno;
 
-/// Whether the agent can make a cgroup per exec.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Delegation {
-    /// It owns what it needs.
-    Done,
-    /// We are not root and may not give files to the agent's id.
-    Refused,
-}
-
 /// Gives `agent` what it needs to make directories in `load` and to start processes in them. The kernel asks for write
 /// permission on `cgroup.procs` of the target and of the closest common parent of where the process is and where it goes.
-/// Limits stay ours.
-pub(super) fn delegate(
-    directory: impl AsFd,
-    agent_leaf: impl AsFd,
-    load: impl AsFd,
-    agent: (u32, u32),
-) -> Result<Delegation> {
+/// Limits stay ours. An ordinary user may not give files away: the agent, which is root of a user namespace to which that user
+/// belongs, then takes them itself.
+pub(super) fn delegate(directory: impl AsFd, agent_leaf: impl AsFd, load: impl AsFd, agent: (u32, u32)) -> Result<()> {
     if rustix::process::geteuid().as_raw() == agent.0 && !rustix::process::geteuid().is_root() {
-        return Ok(Delegation::Done);
+        return Ok(());
     }
     let give = |directory: &dyn AsFd, name: &str, flags: AtFlags| {
         let (uid, gid) = (Uid::from_raw(agent.0), Gid::from_raw(agent.1));
@@ -39,8 +26,8 @@ pub(super) fn delegate(
         give(&load, "", AtFlags::EMPTY_PATH)
     };
     match all() {
-        Ok(()) => Ok(Delegation::Done),
-        Err(Errno::PERM | Errno::ACCESS) if !rustix::process::geteuid().is_root() => Ok(Delegation::Refused),
+        Ok(()) => Ok(()),
+        Err(Errno::PERM | Errno::ACCESS) if !rustix::process::geteuid().is_root() => Ok(()),
         Err(errno) => Err(Error::io("handing the box's cgroup to its agent", errno)),
     }
 }
