@@ -94,6 +94,4 @@ pub struct Verified {
     pub workload_confined: bool,
     /// Mounts that were found read-only, of those planned to be.
     pub read_only_mounts: u32,
-    /// The agent and the workload have different user ids.
-    pub agent_uid_apart: bool,
 }

@@ -102,7 +102,6 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         landlock_abi: sys::landlock_abi(),
         workload_confined: confine::verify_inheritance().step("verify")?,
         read_only_mounts,
-        agent_uid_apart: plan.agent.uid != plan.workload.uid,
     };
     let Plan { workload, seccomp, lifeline, .. } = plan;
     Ok(Prepared { listener, workload, seccomp, tracking, lifeline, verified })
