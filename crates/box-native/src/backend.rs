@@ -148,7 +148,6 @@ impl Native {
                     inner.destroy(&id)?;
                 }
                 if let Some(inner) = Arc::into_inner(inner) {
-                    inner.cgroups.leave();
                     inner.instance.end();
                 }
             }

@@ -177,14 +177,6 @@ impl Cgroups {
         boxes::open(self, name)
     }
 
-    /// Removes the directories that hold all boxes, where they hold none. For the end of a program: making and removing them
-    /// for each box would cost as much as the box's own.
-    pub fn leave(&self) {
-        for top in self.v2.iter().chain(self.v1.iter().map(|hierarchy| &hierarchy.top)) {
-            top.leave();
-        }
-    }
-
     /// Names of all boxes of which a directory exists in any hierarchy.
     pub fn list(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
@@ -194,6 +186,16 @@ impl Cgroups {
         names.sort_unstable();
         names.dedup();
         Ok(names)
+    }
+}
+
+impl Drop for Cgroups {
+    /// Removes the directories that hold all boxes, where they hold none. Not sooner: making and removing them for each box would
+    /// cost as much as the box's own.
+    fn drop(&mut self) {
+        for top in self.v2.iter().chain(self.v1.iter().map(|hierarchy| &hierarchy.top)) {
+            top.leave();
+        }
     }
 }
 
