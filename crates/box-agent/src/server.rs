@@ -153,19 +153,12 @@ impl Server {
 
     /// Lets every stream do what it can: those with news, and those whose command was just reaped.
     fn look_at(&mut self, ready: &[bool]) {
-        let streams = std::mem::take(&mut self.streams);
-        let mut kept = Vec::with_capacity(streams.len());
-        for (index, stream) in streams.into_iter().enumerate() {
-            let has_news = ready.get(index).copied().unwrap_or(true);
-            kept.push(if has_news || stream.is_ending() { Slot::Look(stream) } else { Slot::Keep(stream) });
-        }
-        // Requests may name other execs, so those that only wait are put back first.
         let mut look = Vec::new();
-        for slot in kept {
-            match slot {
-                Slot::Keep(stream) => self.streams.push(stream),
-                Slot::Look(stream) => look.push(stream),
-            }
+        for (index, stream) in std::mem::take(&mut self.streams).into_iter().enumerate() {
+            let has_news = ready.get(index).copied().unwrap_or(true);
+            // Requests may name other execs, so those that only wait are put back before anything is looked at.
+            let place = if has_news || stream.is_ending() { &mut look } else { &mut self.streams };
+            place.push(stream);
         }
         look.sort_by_key(|stream| matches!(stream, Stream::Asking { .. }));
         for stream in look {
@@ -253,11 +246,6 @@ struct Ready {
     listener: bool,
     control: bool,
     streams: Vec<bool>,
-}
-
-enum Slot {
-    Look(Stream),
-    Keep(Stream),
 }
 
 impl Stream {

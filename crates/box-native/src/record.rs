@@ -42,11 +42,7 @@ pub(crate) struct Process {
 impl Process {
     /// The process that has this number now.
     pub(crate) fn of(pid: u32) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything, blanks and parentheses included: count from its end.
-        let after = stat.rsplit_once(')')?.1;
-        let start_time_ticks = after.split_ascii_whitespace().nth(19)?.parse().ok()?;
-        Some(Self { pid, start_time_ticks })
+        start_time_ticks(pid).map(|start_time_ticks| Self { pid, start_time_ticks })
     }
 
     /// A descriptor of the process, if it is still the same one.
@@ -56,6 +52,13 @@ impl Process {
         // Asked after opening: from here on the number cannot come to mean another process.
         (Self::of(self.pid) == Some(self)).then_some(descriptor)
     }
+}
+
+/// When the process that has this number now was started, in ticks since the machine was.
+pub(crate) fn start_time_ticks(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, blanks and parentheses included: count from its end.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 impl Record {

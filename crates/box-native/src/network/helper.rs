@@ -19,6 +19,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use super::{Namespaces, Obstacle, Target, failure, require_program, routes, shut};
+use crate::record::start_time_ticks;
 
 /// How long a helper may take until the box's interface is up.
 const READY_DEADLINE: Duration = Duration::from_secs(5);
@@ -247,13 +248,6 @@ impl HelperProcess {
         let _ = rustix::process::waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
         Ok(())
     }
-}
-
-/// The 22nd field of `/proc/<pid>/stat`; the second one, a name in brackets, may contain anything.
-fn start_time_ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let after_name = stat.rsplit_once(')')?.1;
-    after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
