@@ -181,7 +181,7 @@ impl Server {
                     Ok(Some(_)) | Err(_) => None,
                 }
             }
-            Stream::Running(exec) => match exec.advance(&self.prepared.tracking) {
+            Stream::Running(exec) => match exec.advance(&self.prepared) {
                 Next::Running(exec) => Some(Stream::Running(exec)),
                 Next::Over { stream, outbox, tree } => {
                     let parting = self.advance(Stream::Parting { stream, outbox });

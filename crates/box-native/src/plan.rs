@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use box_core::{BoxSpec, MountMode, Network, Persistence};
-use box_wire::plan::{Access, Lifeline, Plan, Root, Step, Storage, Tracking};
+use box_wire::plan::{Access, Lifeline, Memory, Plan, Root, Step, Storage, Tracking};
 use box_wire::{BoxId, GuestPath, User};
 
 use crate::host_root::{HostRoot, TreeKind};
@@ -146,6 +146,7 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
         landlock_writable,
         seccomp,
         tracking: Tracking::Ancestry,
+        memory: Memory::Absent,
         listener: 0,
         entrances: Vec::new(),
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },

@@ -9,12 +9,12 @@ use std::time::Duration;
 use box_core::{BoxSpec, Error, Grant, Guarantees, Image, MountMode, Persistence, Result};
 use box_wire::frame::{self, HEADER_BYTES};
 use box_wire::message::Verified;
-use box_wire::plan::{MemoryFiles as PlannedMemory, Storage, Tracking};
+use box_wire::plan::{Memory as PlannedMemory, Storage, Tracking};
 use box_wire::{BoxId, Header, Kind, Plan, Report};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::backend::Inner;
-use crate::cgroup::{self, BoxCgroup, MemoryFiles};
+use crate::cgroup::{self, BoxCgroup, Memory};
 use crate::guarantee::{self, Findings};
 use crate::host_root::HostRoot;
 use crate::ids::{IdMaps, Ranges};
@@ -220,17 +220,14 @@ fn complete(
         sys::map_mount_ids(&mount, namespace.as_fd()).map_err(|error| Error::io("mapping the disk's ids", error))?;
         plan.storage = Storage::Mount(baggage.add(mount));
     }
-    if let Some(files) = cgroup.tracking()? {
-        let directory = baggage.add(files.directory);
-        let memory = match files.memory {
-            MemoryFiles::PerExec => PlannedMemory::PerExec,
-            MemoryFiles::Absent => PlannedMemory::Absent,
-            MemoryFiles::PerBox { oom_control, peak } => {
-                PlannedMemory::PerBox { oom_control: baggage.add(oom_control), peak: baggage.add(peak) }
-            }
-        };
-        plan.tracking = Tracking::Cgroup { directory, memory };
+    if let Some(directory) = cgroup.tracking()? {
+        plan.tracking = Tracking::Cgroup(baggage.add(directory));
     }
+    plan.memory = match cgroup.memory()? {
+        Memory::PerExec => PlannedMemory::PerExec,
+        Memory::PerBox(directory) => PlannedMemory::PerBox(baggage.add(directory)),
+        Memory::Absent => PlannedMemory::Absent,
+    };
     Ok((plan, baggage))
 }
 

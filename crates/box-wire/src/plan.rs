@@ -34,9 +34,11 @@ pub struct Plan {
     pub seccomp: Vec<Vec<u8>>,
     /// How the process tree of an exec is found again to be killed.
     pub tracking: Tracking,
+    /// Where commands are held to their memory, and where what became of it is read.
+    pub memory: Memory,
     /// Which of the descriptors sent with the plan is the listening socket.
     pub listener: DescriptorIndex,
-    /// Files of v1 cgroups; whoever writes `0` to one is in it, and so is everything that it starts.
+    /// Files of v1 cgroups for the agent; whoever writes `0` to one is in it, and so is everything that it starts.
     pub entrances: Vec<DescriptorIndex>,
     /// What ends the box besides the host's explicit word.
     pub lifeline: Lifeline,
@@ -202,29 +204,19 @@ pub enum Access {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tracking {
     /// A cgroup v2 directory owned by the agent, in which it makes one child directory per exec.
-    Cgroup {
-        /// The directory.
-        directory: DescriptorIndex,
-        /// Files outside of it that tell of the whole box.
-        memory: MemoryFiles,
-    },
+    Cgroup(DescriptorIndex),
     /// Nothing but ancestry: a reaper above each exec and a walk over its descendants.
     Ancestry,
 }
 
-/// Where out-of-memory kills and peak memory are read.
+/// Where commands are held to their memory. Never the agent: a full box must not cost it its life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MemoryFiles {
-    /// Each exec's own v2 cgroup tells (`memory.events`, `memory.peak`).
+pub enum Memory {
+    /// In each exec's own v2 cgroup.
     PerExec,
-    /// The box's v1 memory cgroup tells for all execs together.
-    PerBox {
-        /// `memory.oom_control`, opened for reading.
-        oom_control: DescriptorIndex,
-        /// `memory.max_usage_in_bytes`, opened for reading and writing.
-        peak: DescriptorIndex,
-    },
-    /// Nobody tells.
+    /// In this v1 memory cgroup, for all execs together. Each command enters it before it starts.
+    PerBox(DescriptorIndex),
+    /// Nowhere.
     Absent,
 }
 

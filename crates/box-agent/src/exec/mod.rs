@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use crate::outbox::{Outbox, Source, Taken};
-use crate::setup::{Prepared, Tracker};
+use crate::setup::Prepared;
 use crate::sys::Reaped;
 
 pub(crate) use inbox::Inbox;
@@ -98,7 +98,7 @@ impl Exec {
         if let Err(invalid) = request.validate() {
             return refuse(stream, RefusalCode::BadRequest, invalid.to_string());
         }
-        let tree = match Tree::prepare(&prepared.tracking, &request.id) {
+        let tree = match Tree::prepare(prepared, &request.id) {
             Ok(tree) => tree,
             Err(error) => return refuse(stream, RefusalCode::Internal, format!("no place for the exec: {error}")),
         };
@@ -206,9 +206,9 @@ impl Exec {
         if self.ended.is_some() {
             return Err(Errno::SRCH.into());
         }
-        let target = match self.tree {
-            Tree::Cgroup { .. } => self.child.pid,
-            Tree::Ancestry => tree::first_child(self.child.pid).ok_or(Errno::SRCH)?,
+        let target = match self.tree.cgroup() {
+            Some(_) => self.child.pid,
+            None => tree::first_child(self.child.pid).ok_or(Errno::SRCH)?,
         };
         crate::sys::signal_child(target, signal)
     }
@@ -220,7 +220,7 @@ impl Exec {
     }
 
     /// Does everything that can be done now.
-    pub(crate) fn advance(mut self: Box<Self>, tracker: &Tracker) -> Next {
+    pub(crate) fn advance(mut self: Box<Self>, prepared: &Prepared) -> Next {
         if self.killed.is_none() && self.ended.is_none() && self.deadline.is_some_and(|at| Instant::now() >= at) {
             self.kill(true);
         }
@@ -239,7 +239,7 @@ impl Exec {
         if !gone && self.killed.is_some_and(|killed| killed.at.elapsed() < GONE_WAIT) {
             return Next::Running(self);
         }
-        self.finish(tracker, gone)
+        self.finish(prepared, gone)
     }
 
     fn take_input(&mut self) -> io::Result<()> {
@@ -396,18 +396,18 @@ impl Exec {
         any
     }
 
-    fn finish(mut self: Box<Self>, tracker: &Tracker, gone: bool) -> Next {
+    fn finish(mut self: Box<Self>, prepared: &Prepared, gone: bool) -> Next {
         self.hear_verdict();
         let event = match &self.verdict {
             Verdict::Refused(refusal) => Event::Refused(refusal.clone()),
-            Verdict::Pending | Verdict::Started => Event::Exited(self.outcome(tracker, gone)),
+            Verdict::Pending | Verdict::Started => Event::Exited(self.outcome(prepared, gone)),
         };
         self.outbox.push(&event);
         let Self { stream, outbox, tree, .. } = *self;
         Next::Over { stream, outbox, tree }
     }
 
-    fn outcome(&self, tracker: &Tracker, gone: bool) -> ExecOutcome {
+    fn outcome(&self, prepared: &Prepared, gone: bool) -> ExecOutcome {
         let (status, usage) = self.ended.map_or((0, Usage::default()), |ended| {
             let usage = Usage {
                 wall_us: u64::try_from(ended.wall.as_micros()).unwrap_or(u64::MAX),
@@ -424,7 +424,7 @@ impl Exec {
         } else {
             Exit::Code(libc::WEXITSTATUS(status))
         };
-        let (oom_killed, peak) = self.tree.memory(tracker);
+        let (oom_killed, peak) = self.tree.memory(&prepared.memory);
         let (cpu_user_us, cpu_system_us) = self.tree.cpu_us().unwrap_or((usage.cpu_user_us, usage.cpu_system_us));
         let memory_peak_bytes = peak.unwrap_or(usage.memory_peak_bytes);
         let usage = Usage { cpu_user_us, cpu_system_us, memory_peak_bytes, ..usage };

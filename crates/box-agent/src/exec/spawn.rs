@@ -12,7 +12,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use super::tree::Tree;
-use crate::setup::{self, Prepared};
+use crate::setup::{self, MemoryTold, Prepared};
 use crate::sys::{self, Block};
 
 /// Room in an output pipe. More room means fewer turns between writer and agent; the kernel may grant less.
@@ -59,10 +59,10 @@ struct Image {
 /// Starts a command in its tree. Whether it could be executed is told later, by `verdict`.
 pub(crate) fn spawn(request: &ExecRequest, tree: &Tree, prepared: &Prepared) -> io::Result<Spawned> {
     let image = Image::new(request, prepared.workload)?;
-    let (mut ours, theirs) = open_streams(request, matches!(tree, Tree::Ancestry))?;
+    let (mut ours, theirs) = open_streams(request, tree.cgroup().is_none())?;
     let Some(pid) = sys::fork(tree.cgroup())? else {
         drop(ours);
-        run_child(&image, theirs, &prepared.seccomp)
+        run_child(&image, theirs, prepared)
     };
     ours.pid = pid;
     Ok(ours)
@@ -184,19 +184,19 @@ fn nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
 }
 
 /// The child's whole life before the program takes over. Every failure is told and ends it.
-fn run_child(image: &Image, mut ends: ChildEnds, seccomp: &[Vec<u8>]) -> ! {
+fn run_child(image: &Image, mut ends: ChildEnds, prepared: &Prepared) -> ! {
     sys::unblock_signals();
     match ends.status.take() {
-        Some(status) => reap_above(image, ends, seccomp, &status),
-        None => start_program(image, &ends, seccomp),
+        Some(status) => reap_above(image, ends, prepared, &status),
+        None => start_program(image, &ends, prepared),
     }
 }
 
 /// Without a cgroup: stays above the command as the reaper of everything below, so that no descendant can leave the tree.
-fn reap_above(image: &Image, ends: ChildEnds, seccomp: &[Vec<u8>], status: &OwnedFd) -> ! {
+fn reap_above(image: &Image, ends: ChildEnds, prepared: &Prepared, status: &OwnedFd) -> ! {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let command = match sys::fork(None) {
-        Ok(None) => start_program(image, &ends, seccomp),
+        Ok(None) => start_program(image, &ends, prepared),
         Ok(Some(pid)) => pid,
         Err(error) => fail(&ends.verdict, STAGE_FORK, Errno::from_io_error(&error).unwrap_or(Errno::IO)),
     };
@@ -229,11 +229,16 @@ fn reap_above(image: &Image, ends: ChildEnds, seccomp: &[Vec<u8>], status: &Owne
 /// Bytes by which a reaper tells how its command ended.
 pub(crate) const STATUS_BYTES: usize = 4 + 5 * 8;
 
-fn start_program(image: &Image, ends: &ChildEnds, seccomp: &[Vec<u8>]) -> ! {
+fn start_program(image: &Image, ends: &ChildEnds, prepared: &Prepared) -> ! {
+    if let MemoryTold::PerBox { entrance, .. } = &prepared.memory
+        && let Err(error) = rustix::io::write(entrance, b"0")
+    {
+        fail(&ends.verdict, STAGE_CONFINE, error);
+    }
     if let Err(error) = take_streams(ends) {
         fail(&ends.verdict, STAGE_STREAMS, error);
     }
-    if let Err(error) = setup::confine_workload(image.user, seccomp) {
+    if let Err(error) = setup::confine_workload(image.user, &prepared.seccomp) {
         fail(&ends.verdict, STAGE_CONFINE, error);
     }
     if let Err(error) = enter(&image.cwd) {

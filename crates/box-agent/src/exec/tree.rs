@@ -7,7 +7,7 @@ use box_wire::ExecId;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::setup::{MemoryTold, Tracker};
+use crate::setup::{MemoryTold, Prepared, Tracker};
 use crate::sys;
 
 /// What one read of a kernel file can return.
@@ -19,91 +19,100 @@ const WALKS_MAX: u32 = 64;
 
 /// The process tree of one exec.
 #[derive(Debug)]
-pub(crate) enum Tree {
+pub(crate) struct Tree {
+    place: Place,
+    oom_kills_before: u64,
+}
+
+/// What holds the tree together.
+#[derive(Debug)]
+enum Place {
     /// A cgroup of its own, below the box's.
-    Cgroup { name: String, directory: OwnedFd, oom_kills_before: u64 },
+    Cgroup { name: String, directory: OwnedFd },
     /// Everything below a reaper that was forked for it.
     Ancestry,
 }
 
 impl Tree {
     /// Makes the place where the processes of an exec will live.
-    pub(crate) fn prepare(tracker: &Tracker, id: &ExecId) -> io::Result<Self> {
-        let Tracker::Cgroup { directory: parent, memory } = tracker else { return Ok(Self::Ancestry) };
-        let name = id.as_str().to_owned();
-        rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(0o700))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(parent, &name, flags, Mode::empty())?;
-        let mut oom_kills_before = 0;
-        match memory {
-            // An exec dies as a whole when it runs out of memory: half a pipeline is worse than none.
-            MemoryTold::PerExec => {
-                let _ = write_at(&directory, "memory.oom.group", b"1");
+    pub(crate) fn prepare(prepared: &Prepared, id: &ExecId) -> io::Result<Self> {
+        let place = match &prepared.tracking {
+            Tracker::Cgroup(parent) => {
+                let name = id.as_str().to_owned();
+                rustix::fs::mkdirat(parent, &name, Mode::from_raw_mode(0o700))?;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                Place::Cgroup { directory: rustix::fs::openat(parent, &name, flags, Mode::empty())?, name }
             }
-            MemoryTold::PerBox { oom_control, peak } => {
+            Tracker::Ancestry => Place::Ancestry,
+        };
+        let mut oom_kills_before = 0;
+        match (&prepared.memory, &place) {
+            // An exec dies as a whole when it runs out of memory: half a pipeline is worse than none.
+            (MemoryTold::PerExec, Place::Cgroup { directory, .. }) => {
+                let _ = write_at(directory, "memory.oom.group", b"1");
+            }
+            (MemoryTold::PerBox { oom_control, peak, .. }, _) => {
                 oom_kills_before = oom_kills(oom_control);
                 let _ = rustix::io::pwrite(peak, b"0", 0);
             }
-            MemoryTold::Absent => {}
+            _ => {}
         }
-        Ok(Self::Cgroup { name, directory, oom_kills_before })
+        Ok(Self { place, oom_kills_before })
     }
 
     /// The cgroup into which the exec's first process is forked.
     pub(crate) fn cgroup(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Cgroup { directory, .. } => Some(directory.as_fd()),
-            Self::Ancestry => None,
+        match &self.place {
+            Place::Cgroup { directory, .. } => Some(directory.as_fd()),
+            Place::Ancestry => None,
         }
     }
 
     /// Kills every process of the tree. `top` is the reaper where there is no cgroup.
     pub(crate) fn kill(&self, top: i32) {
-        match self {
-            Self::Cgroup { directory, .. } => drop(write_at(directory, "cgroup.kill", b"1")),
-            Self::Ancestry => kill_descendants(top),
+        match &self.place {
+            Place::Cgroup { directory, .. } => drop(write_at(directory, "cgroup.kill", b"1")),
+            Place::Ancestry => kill_descendants(top),
         }
     }
 
     /// Whether no process of the tree is left.
     pub(crate) fn is_gone(&self, top: i32) -> bool {
-        match self {
-            Self::Cgroup { directory, .. } => {
+        match &self.place {
+            Place::Cgroup { directory, .. } => {
                 read_at(directory, "cgroup.events").is_ok_and(|text| value_of(&text, "populated") == Some(0))
             }
-            Self::Ancestry => children_of(top).is_empty(),
+            Place::Ancestry => children_of(top).is_empty(),
         }
     }
 
     /// Processor time in user mode and in the kernel, of every process that was ever in the tree.
     pub(crate) fn cpu_us(&self) -> Option<(u64, u64)> {
-        let Self::Cgroup { directory, .. } = self else { return None };
+        let Place::Cgroup { directory, .. } = &self.place else { return None };
         let text = read_at(directory, "cpu.stat").ok()?;
         Some((value_of(&text, "user_usec")?, value_of(&text, "system_usec")?))
     }
 
     /// Whether the kernel killed a process of it for memory, and the peak where that is known.
-    pub(crate) fn memory(&self, tracker: &Tracker) -> (bool, Option<u64>) {
-        let Self::Cgroup { directory, oom_kills_before, .. } = self else { return (false, None) };
-        let Tracker::Cgroup { memory, .. } = tracker else { return (false, None) };
-        match memory {
-            MemoryTold::PerExec => {
+    pub(crate) fn memory(&self, told: &MemoryTold) -> (bool, Option<u64>) {
+        match (told, &self.place) {
+            (MemoryTold::PerExec, Place::Cgroup { directory, .. }) => {
                 let events = read_at(directory, "memory.events").unwrap_or_default();
                 let peak = read_at(directory, "memory.peak").ok().and_then(|text| text.trim().parse().ok());
                 (value_of(&events, "oom_kill").is_some_and(|count| count > 0), peak)
             }
-            MemoryTold::PerBox { oom_control, peak } => {
+            (MemoryTold::PerBox { oom_control, peak, .. }, _) => {
                 let peak = read_all(peak).ok().and_then(|text| text.trim().parse().ok());
-                (oom_kills(oom_control) > *oom_kills_before, peak)
+                (oom_kills(oom_control) > self.oom_kills_before, peak)
             }
-            MemoryTold::Absent => (false, None),
+            _ => (false, None),
         }
     }
 
     /// Removes the place. Fails while a process is left in it.
     pub(crate) fn remove(&self, tracker: &Tracker) -> rustix::io::Result<()> {
-        match (self, tracker) {
-            (Self::Cgroup { name, .. }, Tracker::Cgroup { directory, .. }) => {
+        match (&self.place, tracker) {
+            (Place::Cgroup { name, .. }, Tracker::Cgroup(directory)) => {
                 match rustix::fs::unlinkat(directory, name.as_str(), AtFlags::REMOVEDIR) {
                     Err(Errno::NOENT) => Ok(()),
                     removed => removed,

@@ -1,5 +1,7 @@
 //! Takes rights away: for good from the agent, and completely from everything that it starts.
 
+use std::os::fd::OwnedFd;
+
 use box_wire::{Plan, User};
 use landlock::{
     AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
@@ -22,7 +24,11 @@ const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
 
 /// Takes from the agent everything that it needs only during set-up. Whatever it starts inherits the loss.
-pub(super) fn confine_agent(plan: &Plan, tracker: &Tracker) -> std::result::Result<(), Failure> {
+pub(super) fn confine_agent(
+    plan: &Plan,
+    tracker: &Tracker,
+    memory: Option<&OwnedFd>,
+) -> std::result::Result<(), Failure> {
     // Where only one id is mapped, the kernel does not let anybody change the groups: there are none to drop.
     match rustix::thread::set_thread_groups(&[]) {
         Ok(()) | Err(Errno::PERM) => {}
@@ -32,7 +38,7 @@ pub(super) fn confine_agent(plan: &Plan, tracker: &Tracker) -> std::result::Resu
     rustix::thread::set_capabilities_secure_bits(SECURE_BITS).step("secure_bits")?;
     sys::drop_bounding_set();
     rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
-    restrict_writes(plan, tracker).step("landlock")?;
+    restrict_writes(plan, tracker, memory).step("landlock")?;
     become_user(plan.agent).step("agent_user")?;
     set_capabilities(AGENT_CAPABILITIES).step("agent_capabilities")?;
     // Changing the user id made the process visible again.
@@ -43,7 +49,11 @@ pub(super) fn confine_agent(plan: &Plan, tracker: &Tracker) -> std::result::Resu
 ///
 /// Applied to the agent before its first child, so that all commands share one domain and can signal each other. Kernels
 /// without Landlock, or with an older one, hold less; the host reports which.
-fn restrict_writes(plan: &Plan, tracker: &Tracker) -> std::result::Result<(), Box<dyn std::error::Error>> {
+fn restrict_writes(
+    plan: &Plan,
+    tracker: &Tracker,
+    memory: Option<&OwnedFd>,
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
     if sys::landlock_abi() == 0 {
         return Ok(());
     }
@@ -63,8 +73,9 @@ fn restrict_writes(plan: &Plan, tracker: &Tracker) -> std::result::Result<(), Bo
     for path in &plan.landlock_writable {
         ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new(path.as_str())?, writes))?;
     }
-    if let Tracker::Cgroup { directory, .. } = tracker {
-        // The agent makes one directory for each exec there. Nobody else in the box has a way to name it.
+    let tracking = if let Tracker::Cgroup(directory) = tracker { Some(directory) } else { None };
+    // The agent makes one directory for each exec there, and lets it enter. Nobody else in the box has a way to name them.
+    for directory in tracking.into_iter().chain(memory) {
         ruleset = ruleset.add_rule(PathBeneath::new(directory, writes))?;
     }
     ruleset.restrict_self()?;

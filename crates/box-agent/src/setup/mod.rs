@@ -8,9 +8,9 @@ use std::fmt::Display;
 use std::os::fd::OwnedFd;
 
 use box_wire::message::Verified;
-use box_wire::plan::{Lifeline, MemoryFiles, Tracking};
+use box_wire::plan::{Lifeline, Memory, Tracking};
 use box_wire::{Plan, User};
-use rustix::fs::{AtFlags, Mode};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
 
@@ -49,6 +49,7 @@ pub(crate) struct Prepared {
     pub(crate) workload: User,
     pub(crate) seccomp: Vec<Vec<u8>>,
     pub(crate) tracking: Tracker,
+    pub(crate) memory: MemoryTold,
     pub(crate) lifeline: Lifeline,
     pub(crate) verified: Verified,
 }
@@ -56,15 +57,15 @@ pub(crate) struct Prepared {
 /// How process trees are found again, with the descriptors in hand.
 #[derive(Debug)]
 pub(crate) enum Tracker {
-    Cgroup { directory: OwnedFd, memory: MemoryTold },
+    Cgroup(OwnedFd),
     Ancestry,
 }
 
-/// Where out-of-memory kills and peaks are read.
+/// Where commands are held to their memory, and where out-of-memory kills and peaks are read.
 #[derive(Debug)]
 pub(crate) enum MemoryTold {
     PerExec,
-    PerBox { oom_control: OwnedFd, peak: OwnedFd },
+    PerBox { entrance: OwnedFd, oom_control: OwnedFd, peak: OwnedFd },
     Absent,
 }
 
@@ -82,13 +83,23 @@ impl Descriptors {
 pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, Failure> {
     let mut descriptors = Descriptors(descriptors.into_iter().map(Some).collect());
     let listener = descriptors.take(plan.listener)?;
-    let tracking = take_tracker(&plan.tracking, &mut descriptors)?;
+    let tracking = match plan.tracking {
+        Tracking::Cgroup(index) => Tracker::Cgroup(descriptors.take(index)?),
+        Tracking::Ancestry => Tracker::Ancestry,
+    };
+    let memory = match plan.memory {
+        Memory::PerBox(index) => Some(descriptors.take(index)?),
+        Memory::PerExec | Memory::Absent => None,
+    };
     for &entrance in &plan.entrances {
         rustix::io::write(descriptors.take(entrance)?, b"0").step("cgroup")?;
     }
     become_root().step("identity")?;
-    if let Tracker::Cgroup { directory, .. } = &tracking {
-        share_tracking(directory, plan.agent).step("tracking")?;
+    if let Tracker::Cgroup(directory) = &tracking {
+        share(directory, &TRACKING_FILES, plan.agent).step("tracking")?;
+    }
+    if let Some(directory) = &memory {
+        share(directory, &MEMORY_FILES, plan.agent).step("memory")?;
     }
     rustix::process::setsid().step("session")?;
     // Not at clone time: the namespace's root is the cgroup in which one is when it is made, and the host moves us first.
@@ -97,41 +108,47 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     sys::loopback_up().step("loopback")?;
     set_limits(&plan).step("rlimits")?;
-    confine::confine_agent(&plan, &tracking)?;
+    confine::confine_agent(&plan, &tracking, memory.as_ref())?;
+    let memory = match memory {
+        Some(directory) => open_memory(&directory).step("memory")?,
+        None if plan.memory == Memory::PerExec => MemoryTold::PerExec,
+        None => MemoryTold::Absent,
+    };
     let verified = Verified {
         landlock_abi: sys::landlock_abi(),
         workload_confined: confine::verify_inheritance().step("verify")?,
         read_only_mounts,
     };
     let Plan { workload, seccomp, lifeline, .. } = plan;
-    Ok(Prepared { listener, workload, seccomp, tracking, lifeline, verified })
+    Ok(Prepared { listener, workload, seccomp, tracking, memory, lifeline, verified })
 }
 
-fn take_tracker(tracking: &Tracking, descriptors: &mut Descriptors) -> Result<Tracker, Failure> {
-    Ok(match tracking {
-        Tracking::Ancestry => Tracker::Ancestry,
-        Tracking::Cgroup { directory, memory } => Tracker::Cgroup {
-            directory: descriptors.take(*directory)?,
-            memory: match memory {
-                MemoryFiles::PerExec => MemoryTold::PerExec,
-                MemoryFiles::Absent => MemoryTold::Absent,
-                MemoryFiles::PerBox { oom_control, peak } => {
-                    MemoryTold::PerBox { oom_control: descriptors.take(*oom_control)?, peak: descriptors.take(*peak)? }
-                }
-            },
-        },
+/// What the agent needs of the place for execs: the place itself, and `cgroup.procs` up to the common parent.
+const TRACKING_FILES: [(&str, u32); 4] =
+    [("../cgroup.procs", 0o664), ("cgroup.procs", 0o664), ("cgroup.subtree_control", 0o664), (".", 0o775)];
+
+/// What the agent needs of the box's memory cgroup on v1.
+const MEMORY_FILES: [(&str, u32); 2] = [(ENTRANCE, 0o664), (PEAK, 0o664)];
+const ENTRANCE: &str = "tasks";
+const PEAK: &str = "memory.max_usage_in_bytes";
+
+/// Opens the files of the memory cgroup. As the agent, because the kernel asks whether who opened the entrance is who enters.
+fn open_memory(directory: &OwnedFd) -> rustix::io::Result<MemoryTold> {
+    let open = |name, access| rustix::fs::openat(directory, name, access | OFlags::CLOEXEC, Mode::empty());
+    Ok(MemoryTold::PerBox {
+        entrance: open(ENTRANCE, OFlags::WRONLY)?,
+        oom_control: open("memory.oom_control", OFlags::RDONLY)?,
+        peak: open(PEAK, OFlags::RDWR)?,
     })
 }
 
-/// Opens the place for execs to the agent's group, where it belongs to root of this namespace: the maker is an ordinary user then, who
-/// may not give anything away. It stays the maker's, who has to remove it. Besides the place itself, `cgroup.procs` of the common
-/// parent has to be writable.
-fn share_tracking(directory: &OwnedFd, agent: User) -> rustix::io::Result<()> {
+/// Opens files of a cgroup to the agent's group, where they belong to root of this namespace: the maker is an ordinary user then, who
+/// may not give anything away. They stay the maker's, who has to remove the place.
+fn share(directory: &OwnedFd, files: &[(&str, u32)], agent: User) -> rustix::io::Result<()> {
     if agent == User::ROOT || rustix::fs::fstat(directory)?.st_uid != 0 {
         return Ok(());
     }
-    let files = ["../cgroup.procs", "cgroup.procs", "cgroup.subtree_control"].map(|name| (name, 0o664));
-    for (name, mode) in files.into_iter().chain([(".", 0o775)]) {
+    for &(name, mode) in files {
         rustix::fs::chownat(directory, name, None, Some(Gid::from_raw(agent.gid)), AtFlags::SYMLINK_NOFOLLOW)?;
         rustix::fs::chmodat(directory, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
     }

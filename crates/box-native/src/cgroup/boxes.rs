@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::delegation::delegate;
 use super::hybrid::Membership;
 use super::top::Top;
-use super::{Cgroups, DriverKind, Enforced, Limits, MemoryFiles, TrackingFiles, file, unified};
+use super::{Cgroups, DriverKind, Enforced, Limits, Memory, file, unified};
 
 /// How long a box may take to come to rest.
 const FREEZE_MS_MAX: u64 = 2000;
@@ -32,6 +32,8 @@ pub struct BoxCgroup {
     kind: DriverKind,
     /// Nothing when the box was found again, not made.
     limits: Option<Limits>,
+    /// Who the agent is on the host, while the box is being made.
+    agent: (u32, u32),
     v2: Option<Tree>,
     v1: Vec<Membership>,
     absence: Option<String>,
@@ -49,7 +51,8 @@ struct Tree {
 pub(super) fn begin(cgroups: &Cgroups, name: &str, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
     let absence = cgroups.absence().map(|(reason, fix)| format!("{reason}; {fix}"));
     let kind = cgroups.kind;
-    let mut made = BoxCgroup { name: name.to_owned(), kind, limits: Some(*limits), v2: None, v1: Vec::new(), absence };
+    let name = name.to_owned();
+    let mut made = BoxCgroup { name, kind, limits: Some(*limits), agent, v2: None, v1: Vec::new(), absence };
     let filled = made.fill_v2(cgroups, limits, agent);
     made.or_nothing(filled)
 }
@@ -71,7 +74,10 @@ impl BoxCgroup {
         for hierarchy in &cgroups.v1 {
             self.v1.push(hierarchy.make(&self.name)?);
         }
-        self.v1.iter().try_for_each(|membership| membership.apply(limits))
+        self.v1.iter().try_for_each(|membership| {
+            membership.apply(limits)?;
+            membership.delegate(self.agent)
+        })
     }
 
     fn or_nothing(self, filled: Result<()>) -> Result<Self> {
@@ -103,7 +109,7 @@ pub(super) fn open(cgroups: &Cgroups, name: &str) -> Result<Option<BoxCgroup>> {
         return Ok(None);
     }
     let absence = cgroups.absence().map(|(reason, fix)| format!("{reason}; {fix}"));
-    Ok(Some(BoxCgroup { name: name.to_owned(), kind: cgroups.kind, limits: None, v2, v1, absence }))
+    Ok(Some(BoxCgroup { name: name.to_owned(), kind: cgroups.kind, limits: None, agent: (0, 0), v2, v1, absence }))
 }
 
 impl Tree {
@@ -155,7 +161,7 @@ impl BoxCgroup {
     /// this before anything else costs microseconds; [`BoxCgroup::admit`] waits for a grace period of the whole machine,
     /// often more than ten milliseconds. Who may write is decided now, at opening, not by the child's identity.
     pub fn entrances(&self) -> Result<Vec<OwnedFd>> {
-        self.v1.iter().map(Membership::entrance).collect()
+        self.v1.iter().filter(|membership| membership.takes_agent()).map(Membership::entrance).collect()
     }
 
     /// Moves a process, with all its threads, into the v1 directories. Not needed after [`BoxCgroup::entrances`]. An
@@ -164,18 +170,20 @@ impl BoxCgroup {
         self.v1.iter().try_for_each(|membership| membership.admit(pid))
     }
 
-    /// What the agent needs to keep execs apart; nothing where it must go by ancestry.
-    pub fn tracking(&self) -> Result<Option<TrackingFiles>> {
+    /// The v2 directory in which the agent makes one child per exec; nothing where it must go by ancestry.
+    pub fn tracking(&self) -> Result<Option<OwnedFd>> {
         let Some(tree) = &self.v2 else { return Ok(None) };
-        let directory = file::open_directory(&tree.directory, LOAD)
-            .map_err(|errno| Error::io("opening the cgroup of the execs", errno))?;
-        let mut memory = if self.kind == DriverKind::Unified { MemoryFiles::PerExec } else { MemoryFiles::Absent };
-        for membership in &self.v1 {
-            if let Some(files) = membership.memory_files()? {
-                memory = files;
-            }
+        let opened = file::open_directory(&tree.directory, LOAD);
+        opened.map(Some).map_err(|errno| Error::io("opening the cgroup of the execs", errno))
+    }
+
+    /// Where commands are held to their memory.
+    pub fn memory(&self) -> Result<Memory> {
+        match self.v1.iter().find_map(Membership::memory) {
+            Some(directory) => file::again(directory).map(Memory::PerBox),
+            None if self.kind == DriverKind::Unified => Ok(Memory::PerExec),
+            None => Ok(Memory::Absent),
         }
-        Ok(Some(TrackingFiles { directory, memory }))
     }
 
     /// Reads back what the kernel holds the box to: limits, and whether the agent is where they apply. A box that was found

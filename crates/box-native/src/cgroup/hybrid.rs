@@ -1,16 +1,17 @@
 //! Limits where each controller has a hierarchy of its own (v1), while kill, freeze and clone-into come from v2.
 //!
-//! The agent itself is a member of these directories: what it starts inherits the membership, so no exec pays for a move.
+//! The agent itself is a member of these directories: what it starts inherits the membership, so no exec pays for a move. All
+//! but the one of memory, where the kernel would pick the agent as readily as the command that filled it: there, each exec enters.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use box_core::{Error, Result, Stats};
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, Gid, OFlags, Uid};
 
 use super::top::Top;
-use super::{Enforced, Limits, MemoryFiles, PERIOD_US, file, quota_us};
+use super::{Enforced, Limits, PERIOD_US, file, quota_us};
 
 /// The agent counts as a process of its box here.
 const AGENT_PROCESSES: u64 = 1;
@@ -81,10 +82,29 @@ impl Membership {
             .map_err(|errno| Error::io("opening the cgroup's tasks file", errno))
     }
 
-    /// Reads back what the kernel holds the box to, and whether the agent is held at all.
+    /// Whether the agent belongs here.
+    pub(super) fn takes_agent(&self) -> bool {
+        !self.hierarchy.memory
+    }
+
+    /// Gives the agent what it needs to let commands enter and to read what became of their memory. An ordinary user may not
+    /// give files away; then the agent takes them.
+    pub(super) fn delegate(&self, agent: (u32, u32)) -> Result<()> {
+        if !self.hierarchy.memory || !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        for name in ["tasks", "memory.max_usage_in_bytes"] {
+            let (uid, gid) = (Uid::from_raw(agent.0), Gid::from_raw(agent.1));
+            rustix::fs::chownat(&self.directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|errno| Error::io("handing the box's memory cgroup to its agent", errno))?;
+        }
+        Ok(())
+    }
+
+    /// Reads back what the kernel holds the box to, and whether the agent is held at all where it should be.
     pub(super) fn verify(&self, agent_pid: u32, limits: &Limits, enforced: &mut Enforced) {
         let directory = self.directory.as_fd();
-        let member = file::holds(directory, agent_pid);
+        let member = !self.takes_agent() || file::holds(directory, agent_pid);
         let mut told = Vec::new();
         let mut number = |name: &str| {
             let value = file::number(directory, name);
@@ -108,18 +128,9 @@ impl Membership {
         enforced.tell(&format!("cgroup v1: {}{membership}", told.join(", ")));
     }
 
-    /// Files that tell of memory, where this is the hierarchy that has them.
-    pub(super) fn memory_files(&self) -> Result<Option<MemoryFiles>> {
-        if !self.hierarchy.memory {
-            return Ok(None);
-        }
-        let open = |name, access| {
-            let opened = file::open(&self.directory, name, access);
-            opened.map_err(|errno| Error::io(format!("opening the cgroup's {name}"), errno))
-        };
-        let oom_control = open("memory.oom_control", OFlags::RDONLY)?;
-        let peak = open("memory.max_usage_in_bytes", OFlags::RDWR)?;
-        Ok(Some(MemoryFiles::PerBox { oom_control, peak }))
+    /// The directory, where this is the hierarchy of memory.
+    pub(super) fn memory(&self) -> Option<&OwnedFd> {
+        self.hierarchy.memory.then_some(&self.directory)
     }
 
     /// Adds what this hierarchy knows of the box's consumption.

@@ -7,7 +7,7 @@
 //! v2:  strongbox/<box>/agent      the agent; on hybrid machines it lives in <box> itself
 //!                     /helper     programs of the host that serve the box
 //!                     /load/<exec>  one per exec, made by the agent
-//! v1:  strongbox/<box>            agent and execs together, in each hierarchy
+//! v1:  strongbox/<box>            agent and execs together, in each hierarchy; of memory only the execs
 //! ```
 
 mod boxes;
@@ -73,27 +73,13 @@ struct Absence {
     fix: String,
 }
 
-/// What the agent needs to keep execs apart.
+/// Where commands are held to their memory.
 #[derive(Debug)]
-pub struct TrackingFiles {
-    /// The v2 directory in which it makes one child per exec.
-    pub directory: OwnedFd,
-    /// Where out-of-memory kills and peak memory are read.
-    pub memory: MemoryFiles,
-}
-
-/// Where out-of-memory kills and peak memory are read.
-#[derive(Debug)]
-pub enum MemoryFiles {
-    /// In each exec's own cgroup.
+pub enum Memory {
+    /// In each exec's own v2 cgroup.
     PerExec,
-    /// In the box's v1 memory cgroup, for all execs together.
-    PerBox {
-        /// `memory.oom_control`, for reading.
-        oom_control: OwnedFd,
-        /// `memory.max_usage_in_bytes`, for reading and writing.
-        peak: OwnedFd,
-    },
+    /// In this v1 memory cgroup, for all execs together.
+    PerBox(OwnedFd),
     /// Nowhere.
     Absent,
 }
