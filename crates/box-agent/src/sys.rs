@@ -11,10 +11,10 @@ use rustix::io::Errno;
 /// reports and checks descriptors, which takes a tenth of the time that a box takes to be made, and nothing here needs it.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
-extern "C" fn main(_count: libc::c_int, _arguments: *const *const libc::c_char) -> libc::c_int {
+extern "C" fn main(count: libc::c_int, _arguments: *const *const libc::c_char) -> libc::c_int {
     // SAFETY: SIG_IGN is a valid disposition. Writing to a pipe that nobody reads shall be an error and not a signal.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    crate::run()
+    crate::run(if count > 1 { crate::Role::Starter } else { crate::Role::Agent })
 }
 
 /// What a reaped child left behind.
@@ -81,8 +81,13 @@ pub(crate) fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<i32>> {
     // SAFETY: an all-zero clone_args is valid: fork without any sharing.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
     arguments.exit_signal = libc::SIGCHLD as u64;
+    clone_single(arguments, cgroup)
+}
+
+/// clone3 without shared memory, from the only thread there is.
+fn clone_single(mut arguments: libc::clone_args, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<i32>> {
     if let Some(directory) = cgroup {
-        arguments.flags = CLONE_INTO_CGROUP;
+        arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = u64::try_from(directory.as_raw_fd()).unwrap_or(u64::MAX);
     }
     // SAFETY: without CLONE_VM this is fork(2): the child gets a copy of everything and returns here on its own copy of the
@@ -93,6 +98,35 @@ pub(crate) fn fork(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<i32>> {
         Ok(pid) if pid > 0 => Ok(Some(pid)),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Namespaces that a box's first process starts in. The cgroup namespace it makes itself, once it is where it belongs.
+const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// Forks the first process of a box. `None` in the child.
+pub(crate) fn fork_box(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<(i32, OwnedFd)>> {
+    let mut pidfd: libc::c_int = -1;
+    // SAFETY: an all-zero clone_args is valid: fork without any sharing.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = u64::from((NAMESPACES | libc::CLONE_PIDFD).cast_unsigned());
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    arguments.pidfd = (&raw mut pidfd) as u64;
+    match clone_single(arguments, cgroup)? {
+        None => Ok(None),
+        // SAFETY: the kernel stored a descriptor that is ours alone.
+        Some(pid) => Ok(Some((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))),
+    }
+}
+
+/// Lets the kernel bury children at once: whoever asked for them watches them by descriptor.
+pub(crate) fn forget_children() {
+    // SAFETY: SIG_IGN is a valid disposition.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
 /// Ends the process at once, without running anything.

@@ -21,6 +21,7 @@ use crate::instance::{self, Instance, InstanceKind, Remains, State};
 use crate::network::Method;
 use crate::record::{Process, Record};
 use crate::skeleton::Skeleton;
+use crate::starter::Starters;
 use crate::trees::{HostTrees, Way};
 use crate::{destroy, doctor, fault, spawn};
 
@@ -68,6 +69,7 @@ pub(crate) struct Inner {
     pub(crate) images: SafeRoot,
     pub(crate) disks: OwnedFd,
     pub(crate) null: OwnedFd,
+    pub(crate) starters: Starters,
     /// What boxes without an image share, made when the first of them is; root only.
     pub(crate) skeleton: OnceLock<Option<Skeleton>>,
     /// Files of the host that are always shown, opened once.
@@ -132,6 +134,7 @@ impl Native {
             images,
             disks: state.disks,
             null,
+            starters: Starters::default(),
             skeleton: OnceLock::new(),
             host_trees: HostTrees::default(),
             boxes: Mutex::default(),

@@ -13,6 +13,7 @@ mod plan;
 mod record;
 mod skeleton;
 mod spawn;
+mod starter;
 mod sys;
 mod trees;
 

@@ -23,7 +23,8 @@ use crate::network::{self, Target};
 use crate::plan::{self, Draft, Facts, Source};
 use crate::record::{Process, Record};
 use crate::skeleton::Skeleton;
-use crate::sys::{self, Launch, Launched};
+use crate::starter::Launching;
+use crate::sys::{self, Launch, Role};
 use crate::trees::{self, Baggage, Way};
 use crate::{disk, fault, image, seccomp};
 
@@ -75,11 +76,12 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let listener = listen(&directory)?;
     fault::point("socket_made");
     let (control, theirs) = UnixStream::pair().map_err(|error| Error::io("making a socket pair", error))?;
-    let launched = launch(inner, &cgroup, &theirs)?;
+    let launching = launch(inner, &cgroup, &theirs)?;
     drop(theirs);
     fault::point("agent_started");
     // From here on the agent is on its way, and until it is there we have time.
     let cgroup = inner.cgroups.finish(cgroup, &limits(spec))?;
+    let launched = launching.wait().map_err(explain_launch)?;
     record.agent = Process::of(launched.pid);
     record.write(&directory)?;
     fault::point("record_completed");
@@ -166,18 +168,22 @@ fn listen(directory: &OwnedFd) -> Result<OwnedFd> {
     Ok(listener.into())
 }
 
-fn launch(inner: &Inner, cgroup: &BoxCgroup, control: &UnixStream) -> Result<Launched> {
+fn launch<'a>(inner: &'a Inner, cgroup: &BoxCgroup, control: &UnixStream) -> Result<Launching<'a>> {
     let program = box_agent_image::sealed().map_err(|error| Error::io("preparing the agent", error))?;
-    let launch =
-        Launch { program, control: control.as_fd(), null: inner.null.as_fd(), cgroup: cgroup.agent_directory() };
-    sys::launch(&launch).map_err(|error| match error.raw_os_error() {
+    let (control, null) = (control.as_fd(), inner.null.as_fd());
+    let launch = Launch { role: Role::Agent, program, control, null, cgroup: cgroup.agent_directory() };
+    inner.starters.launch(&launch).map_err(explain_launch)
+}
+
+fn explain_launch(error: std::io::Error) -> Error {
+    match error.raw_os_error() {
         Some(libc::EPERM | libc::ENOSPC | libc::EUSERS) => Error::Unavailable {
             what: "a new set of namespaces".to_owned(),
             reason: error.to_string(),
             fix: "run `strongbox doctor`: it says which setting forbids it".to_owned(),
         },
         _ => Error::io("starting the agent in new namespaces", error),
-    })
+    }
 }
 
 /// Opens everything that the plan needs from outside and fills in the numbers.

@@ -25,12 +25,23 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// What the first process of a box is started with.
+/// What a process of the agent's program is started as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The first process of a box, in new namespaces.
+    Agent,
+    /// Who forks agents, in ours.
+    Starter,
+}
+
+/// What a process of the agent's program is started with.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
+    /// As what.
+    pub(crate) role: Role,
     /// The agent, as a sealed file.
     pub(crate) program: BorrowedFd<'a>,
-    /// The agent's end of the socket over which it gets its plan.
+    /// Its end of the socket over which it gets its plan or its requests.
     pub(crate) control: BorrowedFd<'a>,
     /// What it gets as standard streams.
     pub(crate) null: BorrowedFd<'a>,
@@ -38,7 +49,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
 }
 
-/// The first process of a box.
+/// A process that was started.
 #[derive(Debug)]
 pub(crate) struct Launched {
     pub(crate) pid: u32,
@@ -47,17 +58,19 @@ pub(crate) struct Launched {
 
 /// What the child needs, as plain numbers: it shares our memory and must not touch anything of ours.
 struct Child {
+    role: Role,
     program: RawFd,
     control: RawFd,
     null: RawFd,
 }
 
-/// Starts the agent in new namespaces.
+/// Starts the agent's program.
 ///
 /// Like vfork: the child shares our memory until it executes the agent, and this thread waits for that. So the cost does not
 /// grow with our own size, and the other threads go on.
 pub(crate) fn launch(launch: &Launch<'_>) -> io::Result<Launched> {
     let child = Child {
+        role: launch.role,
         program: launch.program.as_raw_fd(),
         control: launch.control.as_raw_fd(),
         null: launch.null.as_raw_fd(),
@@ -66,7 +79,8 @@ pub(crate) fn launch(launch: &Launch<'_>) -> io::Result<Launched> {
     let mut pidfd: RawFd = -1;
     // SAFETY: all-zero is a valid clone_args.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    let flags = NAMESPACES | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+    let namespaces = if launch.role == Role::Agent { NAMESPACES } else { 0 };
+    let flags = namespaces | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
     arguments.flags = u64::from(flags.cast_unsigned());
     arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
     arguments.pidfd = (&raw mut pidfd) as u64;
@@ -147,11 +161,14 @@ unsafe extern "C" fn run_child(argument: *const c_void) -> ! {
         if libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) < 0 {
             libc::_exit(123);
         }
-        keep_capabilities();
+        if child.role == Role::Agent {
+            keep_capabilities();
+        }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        let arguments = [c"strongbox-agent".as_ptr(), std::ptr::null()];
+        let word = if child.role == Role::Starter { c"starter".as_ptr() } else { std::ptr::null() };
+        let arguments = [c"strongbox-agent".as_ptr(), word, std::ptr::null()];
         let environment = [std::ptr::null::<libc::c_char>()];
         libc::syscall(
             libc::SYS_execveat,

@@ -48,5 +48,8 @@ pub const QUOTED_VALUE_CHARS_MAX: usize = 120;
 /// Largest user or group id of a workload. The one above is the agent's.
 pub const GUEST_ID_MAX: u32 = 65534;
 
+/// Descriptors that travel with a request to a starter: the agent's socket, and the cgroup that it is born into.
+pub const STARTER_DESCRIPTORS_MAX: usize = 2;
+
 /// Rows and columns of a terminal.
 pub const WINDOW_CELLS_MAX: u16 = 4096;
