@@ -2,7 +2,10 @@
 
 use box_wire::{FrameError, Invalid, Refusal};
 
+use crate::call::ProcessId;
+use crate::caller::Scope;
 use crate::guarantee::{Dimension, Level};
+use crate::session::{Difference, SessionId};
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -71,6 +74,82 @@ pub enum Error {
         reason: String,
     },
 
+    /// There is no session of that id.
+    #[error("session {session} not found")]
+    SessionNotFound {
+        /// As the caller wrote it.
+        session: SessionId,
+    },
+
+    /// There is no command of that id.
+    #[error("session {session} has no exec {exec}; finished ones are remembered for a while only")]
+    ExecNotFound {
+        /// The session.
+        session: SessionId,
+        /// As the caller wrote it.
+        exec: String,
+    },
+
+    /// There is no managed process of that id.
+    #[error("session {session} has no managed process with process_id={process}")]
+    ProcessNotFound {
+        /// The session.
+        session: SessionId,
+        /// As the caller wrote it.
+        process: ProcessId,
+    },
+
+    /// The session exists and is something else.
+    #[error("session {session} already exists with {}; use another session_id, or delete it first", list(.differences))]
+    SessionConflict {
+        /// The session.
+        session: SessionId,
+        /// Every field that differs.
+        differences: Vec<Difference>,
+    },
+
+    /// What was asked does not fit how things stand.
+    #[error("{what}; {fix}")]
+    Conflict {
+        /// How they stand.
+        what: String,
+        /// What would change that.
+        fix: String,
+    },
+
+    /// A managed process of that id runs already, or does not run.
+    #[error("managed process {process} in session {session} {what}")]
+    ProcessConflict {
+        /// The session.
+        session: SessionId,
+        /// The process.
+        process: ProcessId,
+        /// How it stands, and what to do.
+        what: String,
+    },
+
+    /// There is no room for more.
+    #[error("{what} capacity reached ({limit}); {fix}")]
+    Capacity {
+        /// Of what.
+        what: String,
+        /// How many there may be.
+        limit: usize,
+        /// What would make room.
+        fix: String,
+    },
+
+    /// The caller lacks a right.
+    #[error("this needs the scope {scope}; use a token that has it")]
+    Forbidden {
+        /// Which one.
+        scope: Scope,
+    },
+
+    /// The service is stopping.
+    #[error("the service is stopping; try again in a moment")]
+    Stopping,
+
     /// The agent would not carry out a request.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -100,6 +179,15 @@ impl Error {
             Self::FloorNotHeld { .. } => "floor_not_held",
             Self::Setup { .. } => "setup_failed",
             Self::Gone { .. } => "box_gone",
+            Self::SessionNotFound { .. } => "session_not_found",
+            Self::ExecNotFound { .. } => "exec_not_found",
+            Self::ProcessNotFound { .. } => "managed_process_not_found",
+            Self::SessionConflict { .. } => "session_conflict",
+            Self::Conflict { .. } => "conflict",
+            Self::ProcessConflict { .. } => "managed_process_conflict",
+            Self::Capacity { .. } => "capacity_exceeded",
+            Self::Forbidden { .. } => "forbidden",
+            Self::Stopping => "stopping",
             Self::Refused(_) => "refused",
             Self::Protocol(_) => "protocol",
             Self::Io { .. } => "io",
@@ -110,4 +198,10 @@ impl Error {
     pub fn io(context: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::Io { context: context.into(), source: source.into() }
     }
+}
+
+fn list(differences: &[Difference]) -> String {
+    let one =
+        |difference: &Difference| format!("{}={} (asked: {})", difference.field, difference.existing, difference.asked);
+    differences.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -1,6 +1,8 @@
 //! The domain of Strongbox: what a box is, what it guarantees, who may mount what, and how one talks to its agent.
 
 pub mod backend;
+pub mod call;
+pub mod caller;
 pub mod environment;
 pub mod error;
 pub mod guarantee;
@@ -9,13 +11,21 @@ pub mod link;
 pub mod mount_policy;
 pub mod profile;
 pub mod safe_root;
+pub mod service;
+pub mod session;
 pub mod spec;
+pub mod store;
+pub mod token;
 
 pub use backend::{AgentStream, Backend, BackendName, Capabilities, Handle, Liveness, Stats};
+pub use caller::{Caller, Scope, TenantId};
 pub use error::{Error, Result};
 pub use guarantee::{Dimension, Floors, Guarantee, Guarantees, Level};
 pub use link::ExecIo;
 pub use mount_policy::{Grant, MountPolicy, Origin};
 pub use profile::Profile;
 pub use safe_root::SafeRoot;
+pub use service::{Service, ServiceConfig};
+pub use session::{SessionId, SessionRequest};
 pub use spec::{BoxSpec, Image, MountMode, MountSpec, Network, Persistence, SyscallSet};
+pub use store::Store;

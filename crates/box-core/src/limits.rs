@@ -24,3 +24,30 @@ pub const MOUNTS_MAX: usize = 32;
 /// Names that are looked at when a tree is searched for sockets.
 pub const MOUNT_ENTRIES_MAX: usize = 50_000;
 pub use box_wire::limits::GUEST_ID_MAX;
+
+/// Longest name of a session, in bytes.
+pub const SESSION_ID_BYTES_MAX: usize = 256;
+/// Longest name of a tenant.
+pub const TENANT_BYTES_MAX: usize = 64;
+/// Longest name of a managed process.
+pub const PROCESS_ID_BYTES_MAX: usize = 64;
+/// Longest idempotency key.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+/// Longest idle time of a session: thirty days.
+pub const TTL_SEC_MAX: u64 = 30 * 24 * 3600;
+/// Where commands work unless they say otherwise.
+pub const WORKSPACE: &str = "/workspace";
+/// Most entries on one page of a list.
+pub const PAGE_MAX: usize = 1000;
+/// Most characters of one stream that a result can carry.
+pub const OUTPUT_LIMIT_CHARS_MAX: usize = 1 << 20;
+/// Characters of standard error that the info of a process carries.
+pub const STDERR_PREVIEW_CHARS: usize = 4000;
+/// Most that one read of a journal returns.
+pub const READ_BYTES_MAX: usize = 1 << 20;
+/// Most standard input that travels with one call.
+pub const STDIN_BYTES_MAX: usize = 8 << 20;
+/// Finished execs that a session remembers.
+pub const FINISHED_EXECS_MAX: usize = 128;
+/// Errors that are remembered for whoever asks what went wrong lately.
+pub const RECENT_ERRORS_MAX: usize = 100;

@@ -18,6 +18,8 @@ const ARROWS: &[(&str, Sees)] = &[
     ("box-agent-image", Sees::Only(&[])),
     ("box-core", Sees::Only(&["box-wire"])),
     ("box-native", Sees::Only(&["box-core", "box-wire", "box-agent-image"])),
+    ("box-store", Sees::Only(&["box-core", "box-wire"])),
+    ("box-server", Sees::Only(&["box-core", "box-wire"])),
     ("box-cli", Sees::AllBut(&["box-agent"])),
     ("box-tests", Sees::AllBut(&[])),
     ("box-benches", Sees::AllBut(&[])),

@@ -1,0 +1,145 @@
+//! Who is asking, and what they may ask.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use box_wire::Invalid;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result, limits};
+
+/// Who is asking. Made by a door from a token, never from what the caller says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Name for the audit log.
+    pub subject: String,
+    /// Whose sessions the caller sees.
+    pub tenant: TenantId,
+    /// What the caller may do.
+    pub scopes: BTreeSet<Scope>,
+}
+
+/// A right that a token can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Sessions, execs and processes.
+    Exec,
+    /// Files of a session.
+    Files,
+    /// Skill packages.
+    Skills,
+    /// Tokens, the audit log, and what concerns all tenants.
+    Admin,
+}
+
+impl Scope {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::Exec, Self::Files, Self::Skills, Self::Admin];
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Files => "files",
+            Self::Skills => "skills",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Scope {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let found = Self::ALL.into_iter().find(|scope| scope.as_str() == text);
+        found.ok_or_else(|| Invalid::new("scope", text, "exec, files, skills or admin"))
+    }
+}
+
+impl Caller {
+    /// The single user of a machine, who came in by its own loopback or socket without a token.
+    pub fn local() -> Self {
+        Self { subject: "local".to_owned(), tenant: TenantId::default(), scopes: Scope::ALL.into() }
+    }
+
+    /// Refuses unless the caller has a right.
+    pub fn require(&self, scope: Scope) -> Result<()> {
+        if self.scopes.contains(&scope) { Ok(()) } else { Err(Error::Forbidden { scope }) }
+    }
+}
+
+/// Whose sessions these are. Tenants never see each other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TenantId(String);
+
+impl TenantId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for TenantId {
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+impl TryFrom<String> for TenantId {
+    type Error = Invalid;
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if !text.is_empty() && text.len() <= limits::TENANT_BYTES_MAX && text.bytes().all(good) {
+            return Ok(Self(text));
+        }
+        let allowed = format!("1 to {} letters, digits, dashes, dots and underscores", limits::TENANT_BYTES_MAX);
+        Err(Invalid::new("tenant", text, allowed))
+    }
+}
+
+impl FromStr for TenantId {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        text.to_owned().try_into()
+    }
+}
+
+impl From<TenantId> for String {
+    fn from(id: TenantId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_that_is_not_there_is_named() {
+        let caller = Caller { scopes: [Scope::Exec].into(), ..Caller::local() };
+        assert!(caller.require(Scope::Exec).is_ok());
+        assert!(caller.require(Scope::Admin).unwrap_err().to_string().contains("admin"));
+    }
+
+    #[test]
+    fn tenants_have_plain_names() {
+        for bad in ["", "a/b", "a b", "é", "a\n", &"x".repeat(65)] {
+            assert!(bad.parse::<TenantId>().is_err(), "{bad:?}");
+        }
+        assert_eq!("Acme-1.x_y".parse::<TenantId>().unwrap().as_str(), "Acme-1.x_y");
+    }
+}

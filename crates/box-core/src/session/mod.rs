@@ -1,0 +1,155 @@
+//! What a user holds: an id, what was asked of the box behind it, and a lifetime.
+
+mod id;
+mod request;
+
+use box_wire::GuestPath;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{BackendName, Guarantees, Network};
+
+pub use id::SessionId;
+pub use request::{Difference, ExtraMount, SessionRequest};
+
+/// What a session is, fully decided: profile and request taken together. Fixed when the session is made, but for the lifetime.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SessionConfig {
+    /// The profile that it was made from.
+    pub profile: String,
+    /// What the box can reach.
+    #[schema(value_type = String, example = "off")]
+    pub network: Network,
+    /// Root file system, as it was asked for.
+    pub image: String,
+    /// Directory of the host that is the workspace.
+    pub host_path: Option<String>,
+    /// What the box may do with it.
+    pub host_path_mode: HostPathMode,
+    /// Where the workspace is in the box.
+    #[schema(value_type = String, example = "/workspace")]
+    pub mount_path: GuestPath,
+    /// More trees of the host.
+    pub extra_mounts: Vec<ExtraMount>,
+    /// Processors.
+    pub cpus: f64,
+    /// Memory limit.
+    pub memory_mb: u64,
+    /// Most processes at once.
+    pub pids_limit: u64,
+    /// Whether everything but the work places is read-only.
+    pub read_only_rootfs: bool,
+    /// Most that the box can store outside of mounts; 0 = the default.
+    pub workspace_quota_mb: u64,
+    /// Whether the session outlives idleness and a stop of the server.
+    pub persistent: bool,
+    /// Idle time after which the session is removed.
+    pub ttl_sec: u64,
+    /// Deadline of a command that names none.
+    pub timeout_sec: u64,
+    /// Longest deadline that a command may ask for.
+    pub timeout_sec_max: u64,
+    /// What a passed deadline does to the session.
+    pub on_timeout: OnTimeout,
+    /// Environment of every command, before the command's own.
+    pub env: Vec<(String, String)>,
+}
+
+/// What a box may do with its workspace.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HostPathMode {
+    /// The directory is not mounted.
+    None,
+    /// Read it.
+    Ro,
+    /// Read and write it.
+    #[default]
+    Rw,
+}
+
+/// What a passed deadline does to the session of the command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnTimeout {
+    /// Only the command dies.
+    #[default]
+    Keep,
+    /// The session is destroyed with it.
+    Destroy,
+}
+
+/// How a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionState {
+    /// Its box is being made.
+    Creating,
+    /// Its box runs.
+    Running,
+    /// Its box is stopped where it was.
+    Paused,
+    /// Its box is being removed.
+    Destroying,
+    /// Its box is gone without having been asked to; the reason is told.
+    Lost,
+}
+
+/// A session, as callers see it.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct SessionInfo {
+    /// The caller's id.
+    #[schema(value_type = String)]
+    pub session_id: SessionId,
+    /// How it stands.
+    pub state: SessionState,
+    /// Where its box lives.
+    #[schema(value_type = String, example = "native")]
+    pub backend_name: BackendName,
+    /// The box behind it.
+    pub backend_session_id: String,
+    /// What it is.
+    #[serde(flatten)]
+    pub config: SessionConfig,
+    /// When it was made.
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    /// When it was last used.
+    #[schema(value_type = String, format = DateTime)]
+    pub last_used_at: Timestamp,
+    /// When it will be removed if it is not used; nothing while something keeps it.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<Timestamp>,
+    /// Commands that run now.
+    pub execs_running: usize,
+    /// Managed processes that run now.
+    pub processes_running: usize,
+    /// What is enforced, and how strongly.
+    #[schema(value_type = Vec<Object>)]
+    pub guarantees: Guarantees,
+    /// Why it was lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_reason: Option<String>,
+}
+
+/// Which sessions to list.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFilter {
+    /// Only those in this state.
+    pub state: Option<SessionState>,
+    /// Only those whose id starts like this.
+    pub prefix: Option<String>,
+    /// Only those after this id, in order of ids: the last of the page before.
+    pub after: Option<SessionId>,
+    /// At most this many; bounded by [`crate::limits::PAGE_MAX`].
+    pub limit: Option<usize>,
+}
+
+/// One page of a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionPage {
+    /// The sessions, in order of their ids.
+    pub sessions: Vec<SessionInfo>,
+    /// Where the next page starts, when there is one.
+    pub next: Option<SessionId>,
+}

@@ -1,0 +1,298 @@
+//! What a caller asks of a session, how it becomes a box, and how it differs from one that exists.
+
+use std::collections::BTreeMap;
+
+use box_wire::{GuestPath, Invalid, exec::check_env, limits as wire_limits};
+use serde::{Deserialize, Serialize};
+
+use super::{HostPathMode, OnTimeout, SessionConfig};
+use crate::{BoxSpec, Error, Image, MountMode, MountSpec, Network, Origin, Profile, Result, limits};
+
+/// What a caller asks of a session. What is not asked comes from the profile, and does not matter to a session that exists.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SessionRequest {
+    /// Preset of everything below.
+    pub profile: Option<String>,
+    /// What the box can reach.
+    pub network: Option<Network>,
+    /// Root file system: `host`, `dir:PATH`, `tar:PATH`, or a name that the operator gave to one of these.
+    pub image: Option<String>,
+    /// Directory of the host that becomes the workspace. `Some(None)` asks for none.
+    pub host_path: Option<Option<String>>,
+    /// What the box may do with it.
+    pub host_path_mode: Option<HostPathMode>,
+    /// Where the workspace is in the box.
+    pub mount_path: Option<GuestPath>,
+    /// More trees of the host.
+    pub extra_mounts: Option<Vec<ExtraMount>>,
+    /// Processors.
+    pub cpus: Option<f64>,
+    /// Memory limit.
+    pub memory_mb: Option<u64>,
+    /// Most processes at once.
+    pub pids_limit: Option<u64>,
+    /// Whether everything but the work places is read-only.
+    pub read_only_rootfs: Option<bool>,
+    /// Most that the box can store outside of mounts; 0 = the default.
+    pub workspace_quota_mb: Option<u64>,
+    /// Whether the session outlives idleness and a stop of the server.
+    pub persistent: Option<bool>,
+    /// Idle time after which the session is removed.
+    pub ttl_sec: Option<u64>,
+    /// What a passed deadline does to the session.
+    pub on_timeout: Option<OnTimeout>,
+    /// Environment of every command of the session. Matters only when the session is made.
+    pub env: Vec<(String, String)>,
+}
+
+/// One more tree of the host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExtraMount {
+    /// Path on the host.
+    pub host_path: String,
+    /// Path in the box.
+    #[schema(value_type = String)]
+    pub mount_path: GuestPath,
+    /// What the box may do with it.
+    #[serde(default)]
+    pub mode: HostPathMode,
+}
+
+/// A field in which a request differs from the session that exists.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Which field.
+    pub field: &'static str,
+    /// What the session has.
+    pub existing: String,
+    /// What was asked.
+    pub asked: String,
+}
+
+impl PartialOrd for HostPathMode {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for HostPathMode {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (*self as u8).cmp(&(*other as u8))
+    }
+}
+
+impl SessionRequest {
+    /// Decides every field, and checks it.
+    pub fn resolve(&self, default_profile: &str, ttl_sec: u64) -> Result<SessionConfig> {
+        let name = self.profile.as_deref().unwrap_or(default_profile);
+        let Some(profile) = Profile::built_in(name) else {
+            let known: Vec<_> = crate::profile::BUILT_IN.iter().map(|profile| profile.name).collect();
+            return Err(Invalid::new("profile", name, format!("one of {}", known.join(", "))).into());
+        };
+        let config = SessionConfig {
+            profile: name.to_owned(),
+            network: self.network.unwrap_or(profile.network),
+            image: self.image.clone().unwrap_or_else(|| "host".to_owned()),
+            host_path: self.host_path.clone().flatten(),
+            host_path_mode: self.host_path_mode.unwrap_or_default(),
+            mount_path: match &self.mount_path {
+                Some(path) => path.clone(),
+                None => GuestPath::parse("mount_path", limits::WORKSPACE)?,
+            },
+            extra_mounts: self.extra_mounts.clone().unwrap_or_default(),
+            cpus: self.cpus.unwrap_or(profile.cpus),
+            memory_mb: self.memory_mb.unwrap_or(profile.memory_mb),
+            pids_limit: self.pids_limit.unwrap_or(profile.pids_limit),
+            read_only_rootfs: self.read_only_rootfs.unwrap_or(profile.read_only_rootfs),
+            workspace_quota_mb: self.workspace_quota_mb.unwrap_or(0),
+            persistent: self.persistent.unwrap_or(false),
+            ttl_sec: self.ttl_sec.unwrap_or(ttl_sec),
+            timeout_sec: profile.timeout_sec,
+            timeout_sec_max: profile.timeout_sec_max,
+            on_timeout: self.on_timeout.unwrap_or_default(),
+            env: self.env.clone(),
+        };
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+impl SessionConfig {
+    fn validate(&self) -> Result<()> {
+        check_ttl(self.ttl_sec)?;
+        if self.env.len() > wire_limits::ENVIRONMENT_ENTRIES_MAX {
+            let allowed = format!("at most {} entries", wire_limits::ENVIRONMENT_ENTRIES_MAX);
+            return Err(Invalid::new("env", self.env.len(), allowed).into());
+        }
+        for (name, value) in &self.env {
+            check_env(name, value)?;
+        }
+        Ok(())
+    }
+
+    /// Fields in which a request differs from this session. What the request does not ask cannot differ.
+    pub fn differences(&self, request: &SessionRequest) -> Vec<Difference> {
+        let mut found = Vec::new();
+        let mut compare = |field, existing: String, asked: Option<String>| {
+            if let Some(asked) = asked.filter(|asked| *asked != existing) {
+                found.push(Difference { field, existing, asked });
+            }
+        };
+        let path = |path: &Option<String>| path.clone().unwrap_or_else(|| "none".to_owned());
+        compare("network", self.network.to_string(), request.network.map(|network| network.to_string()));
+        compare("image", self.image.clone(), request.image.clone());
+        compare("host_path", path(&self.host_path), request.host_path.as_ref().map(path));
+        compare("host_path_mode", self.host_path_mode.to_string(), request.host_path_mode.map(|mode| mode.to_string()));
+        compare("mount_path", self.mount_path.to_string(), request.mount_path.as_ref().map(ToString::to_string));
+        compare("persistent", self.persistent.to_string(), request.persistent.map(|value| value.to_string()));
+        compare("cpus", self.cpus.to_string(), request.cpus.map(|value| value.to_string()));
+        compare("memory_mb", self.memory_mb.to_string(), request.memory_mb.map(|value| value.to_string()));
+        compare("pids_limit", self.pids_limit.to_string(), request.pids_limit.map(|value| value.to_string()));
+        let asked = request.read_only_rootfs.map(|value| value.to_string());
+        compare("read_only_rootfs", self.read_only_rootfs.to_string(), asked);
+        let asked = request.workspace_quota_mb.map(|value| value.to_string());
+        compare("workspace_quota_mb", self.workspace_quota_mb.to_string(), asked);
+        let asked = request.extra_mounts.as_deref().map(describe_mounts);
+        compare("extra_mounts", describe_mounts(&self.extra_mounts), asked);
+        found
+    }
+
+    /// The box that this session asks for. `images` gives names to root file systems.
+    pub fn box_spec(&self, images: &BTreeMap<String, String>) -> Result<BoxSpec> {
+        let profile = Profile::built_in(&self.profile).unwrap_or_default();
+        let workspace = self.host_path.iter().map(|path| (path, &self.mount_path, self.host_path_mode));
+        let extra = self.extra_mounts.iter().map(|mount| (&mount.host_path, &mount.mount_path, mount.mode));
+        let mount = |(source, target, mode): (&String, &GuestPath, HostPathMode)| {
+            let mode = mode.mounted()?;
+            Some(MountSpec { source: source.into(), target: target.clone(), mode, origin: Origin::Caller })
+        };
+        let spec = BoxSpec {
+            network: self.network,
+            image: parse_image(&self.image, images)?,
+            mounts: workspace.chain(extra).filter_map(mount).collect(),
+            cpus: self.cpus,
+            memory_mb: self.memory_mb,
+            pids_limit: self.pids_limit,
+            disk_mb: self.workspace_quota_mb,
+            read_only_rootfs: self.read_only_rootfs,
+            ..profile.spec()
+        };
+        spec.validate()?;
+        Ok(spec)
+    }
+}
+
+/// Checks an idle time.
+pub(crate) fn check_ttl(ttl_sec: u64) -> Result<()> {
+    if (1..=limits::TTL_SEC_MAX).contains(&ttl_sec) {
+        return Ok(());
+    }
+    Err(Invalid::new("ttl_sec", ttl_sec, format!("from 1 to {} seconds", limits::TTL_SEC_MAX)).into())
+}
+
+impl HostPathMode {
+    fn mounted(self) -> Option<MountMode> {
+        match self {
+            Self::None => None,
+            Self::Ro => Some(MountMode::Ro),
+            Self::Rw => Some(MountMode::Rw),
+        }
+    }
+}
+
+impl std::fmt::Display for HostPathMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Ro => "ro",
+            Self::Rw => "rw",
+        })
+    }
+}
+
+fn parse_image(image: &str, images: &BTreeMap<String, String>) -> Result<Image> {
+    let meant = images.get(image).map_or(image, String::as_str);
+    match meant.split_once(':') {
+        _ if meant == "host" => Ok(Image::Host),
+        Some(("dir", path)) if path.starts_with('/') => Ok(Image::Directory(path.into())),
+        Some(("tar", path)) if path.starts_with('/') => Ok(Image::Tar(path.into())),
+        _ => Err(Error::BadImage {
+            image: image.to_owned(),
+            reason: "it is not known here; use host, dir:/PATH or tar:/PATH, or give it a meaning in the configuration's [images]"
+                .to_owned(),
+        }),
+    }
+}
+
+/// Mounts as text, in one order, without those that mount nothing.
+fn describe_mounts(mounts: &[ExtraMount]) -> String {
+    let mut parts: Vec<_> = mounts.iter().filter(|mount| mount.mode != HostPathMode::None).collect();
+    parts.sort();
+    let text = |mount: &&ExtraMount| format!("{}:{}:{}", mount.host_path, mount.mount_path, mount.mode);
+    if parts.is_empty() { "none".to_owned() } else { parts.iter().map(text).collect::<Vec<_>>().join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(request: &SessionRequest) -> SessionConfig {
+        request.resolve("default", 300).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_asked_comes_from_the_profile() {
+        let config = resolve(&SessionRequest {
+            profile: Some("network_extended".into()),
+            cpus: Some(0.5),
+            ..Default::default()
+        });
+        assert_eq!((config.cpus, config.memory_mb, config.read_only_rootfs), (0.5, 1024, false));
+        assert_eq!((config.ttl_sec, config.network), (300, Network::On));
+    }
+
+    #[test]
+    fn an_unknown_profile_names_the_known_ones() {
+        let request = SessionRequest { profile: Some("defualt".into()), ..Default::default() };
+        let error = request.resolve("default", 300).unwrap_err();
+        assert!(error.to_string().contains("network_basic"), "{error}");
+    }
+
+    #[test]
+    fn only_what_is_asked_can_differ() {
+        let config = resolve(&SessionRequest::default());
+        assert_eq!(config.differences(&SessionRequest::default()), []);
+        let mount = |mode| ExtraMount { host_path: "/srv/a".into(), mount_path: "/mnt/a".parse().unwrap(), mode };
+        let request = SessionRequest {
+            network: Some(Network::On),
+            memory_mb: Some(512),
+            host_path: Some(None),
+            extra_mounts: Some(vec![mount(HostPathMode::Ro)]),
+            ..Default::default()
+        };
+        let fields: Vec<_> = config.differences(&request).iter().map(|difference| difference.field).collect();
+        assert_eq!(fields, ["network", "extra_mounts"]);
+        let nothing = SessionRequest { extra_mounts: Some(vec![mount(HostPathMode::None)]), ..Default::default() };
+        assert_eq!(config.differences(&nothing), [], "a mount of nothing is no mount");
+    }
+
+    #[test]
+    fn images_are_paths_or_names_of_the_operator() {
+        let names = BTreeMap::from([("python:3.11-slim".to_owned(), "host".to_owned())]);
+        assert_eq!(parse_image("python:3.11-slim", &names).unwrap(), Image::Host);
+        assert_eq!(parse_image("dir:/srv/root", &names).unwrap(), Image::Directory("/srv/root".into()));
+        for bad in ["", "dir:relative", "debian:12", "tar:"] {
+            assert_eq!(parse_image(bad, &names).unwrap_err().code(), "bad_image", "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_is_mounted_unless_its_mode_is_none() {
+        let request = SessionRequest { host_path: Some(Some("/srv/w".into())), ..Default::default() };
+        let spec = resolve(&request).box_spec(&BTreeMap::new()).unwrap();
+        assert_eq!((spec.mounts.len(), spec.mounts[0].mode), (1, MountMode::Rw));
+        let request = SessionRequest { host_path_mode: Some(HostPathMode::None), ..request };
+        assert_eq!(resolve(&request).box_spec(&BTreeMap::new()).unwrap().mounts, []);
+    }
+}

@@ -1,0 +1,133 @@
+//! What is remembered across restarts of the server. The service holds the truth while it runs; this is its memory.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use box_wire::{BoxId, ExecId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::call::{ExecInfo, ProcessCall, ProcessId};
+use crate::caller::TenantId;
+use crate::session::{SessionConfig, SessionId, SessionState};
+use crate::token::TokenRow;
+use crate::{Handle, Result};
+
+/// A memory that survives the server.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Everything that is remembered.
+    async fn load(&self) -> Result<Loaded>;
+
+    /// Remembers a change. All changes are applied in the order in which they were given, whatever they wait for.
+    async fn write(&self, change: Change, wait: Wait) -> Result<()>;
+
+    /// The name under which boxes of this state are known, made when first asked for. It never changes.
+    async fn instance_id(&self) -> Result<String>;
+
+    /// All tokens.
+    async fn tokens(&self) -> Result<Vec<TokenRow>>;
+}
+
+/// What a writer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Room in the queue: a `kill -9` in the next milliseconds may forget it.
+    Queued,
+    /// That a `kill -9` cannot make it forgotten.
+    Committed,
+}
+
+/// One thing to remember.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// A session, new or changed.
+    PutSession(Box<SessionRow>),
+    /// A session is gone, with its execs and processes.
+    DeleteSession(SessionKey),
+    /// A command, new or ended.
+    PutExec(Box<ExecRow>),
+    /// A command is forgotten.
+    DeleteExec(SessionKey, ExecId),
+    /// A managed process, new or changed.
+    PutProcess(Box<ProcessRow>),
+    /// A managed process is forgotten.
+    DeleteProcess(SessionKey, ProcessId),
+    /// A token, new or changed.
+    PutToken(Box<TokenRow>),
+    /// A token is forgotten.
+    DeleteToken(String),
+}
+
+/// Everything that is remembered of sessions.
+#[derive(Debug, Clone, Default)]
+pub struct Loaded {
+    /// All sessions.
+    pub sessions: Vec<SessionRow>,
+    /// All commands.
+    pub execs: Vec<ExecRow>,
+    /// All managed processes.
+    pub processes: Vec<ProcessRow>,
+}
+
+/// Which session: ids are unique within a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SessionKey {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// The caller's name for it.
+    pub id: SessionId,
+}
+
+/// What is remembered of a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionRow {
+    /// Which one.
+    pub key: SessionKey,
+    /// How it stood.
+    pub state: SessionState,
+    /// What it is.
+    pub config: SessionConfig,
+    /// The box that is or was to be made for it.
+    pub box_id: BoxId,
+    /// What finds the box, once it is made.
+    pub handle: Option<Handle>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last used, as far as that was written down.
+    pub last_used_at: Timestamp,
+    /// Why it was lost.
+    pub lost_reason: Option<String>,
+}
+
+/// What is remembered of a command. Also of each run of a managed process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExecRow {
+    /// Its session.
+    pub key: SessionKey,
+    /// What callers see of it; holds its id.
+    pub info: ExecInfo,
+    /// Most characters of each stream in its result.
+    pub output_limit_chars: usize,
+    /// What its passed deadline does to the session.
+    pub destroys_on_timeout: bool,
+    /// The managed process whose run this is.
+    pub process: Option<ProcessId>,
+    /// The caller's key, and what the call looked like.
+    pub idempotency: Option<(String, String)>,
+}
+
+/// What is remembered of a managed process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRow {
+    /// Its session.
+    pub key: SessionKey,
+    /// What was asked.
+    pub call: ProcessCall,
+    /// The exec of each of its runs that is still kept, oldest first, with its number.
+    pub runs: Vec<(u32, ExecId)>,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Whether somebody asked it to stop.
+    pub stopping: bool,
+}

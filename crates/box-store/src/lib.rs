@@ -1,0 +1,1 @@
+//! The embedded memory of a server: SQLite behind box-core's Store.
