@@ -10,6 +10,7 @@ mod host_root;
 mod ids;
 mod instance;
 mod plan;
+mod program;
 mod record;
 mod skeleton;
 mod spawn;
