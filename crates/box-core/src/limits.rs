@@ -49,5 +49,11 @@ pub const READ_BYTES_MAX: usize = 1 << 20;
 pub const STDIN_BYTES_MAX: usize = 8 << 20;
 /// Finished execs that a session remembers.
 pub const FINISHED_EXECS_MAX: usize = 128;
+/// Characters of an error that are remembered.
+pub const ERROR_CHARS_MAX: usize = 1000;
+/// Runs of a managed process whose output is kept.
+pub const PROCESS_RUNS_MAX: usize = 5;
+/// Exited managed processes that a session remembers.
+pub const EXITED_PROCESSES_MAX: usize = 256;
 /// Errors that are remembered for whoever asks what went wrong lately.
 pub const RECENT_ERRORS_MAX: usize = 100;
