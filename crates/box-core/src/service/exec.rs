@@ -58,9 +58,7 @@ impl Exec {
     pub(super) fn new(row: ExecRow) -> Self {
         let ended = match row.info.status {
             ExecStatus::Running => None,
-            ExecStatus::Lost => {
-                Some(End::Lost { info: row.info.clone(), reason: "its end was never told".to_owned() })
-            }
+            ExecStatus::Lost => Some(End::Lost { info: row.info.clone(), reason: "its end was never told".to_owned() }),
             ExecStatus::Completed | ExecStatus::TimedOut => Some(End::Told { info: row.info.clone() }),
         };
         let news = News {

@@ -3,21 +3,18 @@
 use std::sync::Arc;
 
 use box_wire::{ExecId, ExecRequest, GuestPath, Invalid, Output, SignalScope, Stdin, WindowSize};
-use sha2::{Digest, Sha256};
 
 use super::exec::{End, Exec};
 use super::session::{Session, Standing, lock};
 use super::sessions::Lost;
 use super::{Follow, Inner, OutputChunk, Service};
 use crate::audit::AuditEntry;
-use crate::call::{
-    CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, ExecStatus, StdinChunk, StreamName, Target,
-};
+use crate::call::{CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, ExecStatus, StdinChunk, StreamName, Target};
 use crate::caller::Caller;
-use crate::session::{OnTimeout, SessionConfig, SessionId, SessionRequest};
 use crate::output::Clipped;
+use crate::session::{OnTimeout, SessionConfig, SessionId, SessionRequest};
 use crate::store::ExecRow;
-use crate::{Error, Result, environment, limits, link};
+use crate::{Error, Result, environment, hexadecimal, limits, link};
 
 impl Service {
     /// Starts a command; makes the session if it does not exist. Returns when the command runs.
@@ -56,16 +53,17 @@ impl Service {
         let session = self.inner.find(caller, id)?;
         let exec = session.exec(exec)?;
         let _used = session.start_use();
-        self.inner.result(&session.standing()?, &exec).await
+        let standing = session.standing()?;
+        self.inner.result(&standing, &exec).await
     }
 
     /// One command, running or finished.
-    pub async fn get_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<ExecInfo> {
+    pub fn get_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<ExecInfo> {
         Ok(self.inner.find(caller, id)?.exec(exec)?.info())
     }
 
     /// The commands of a session that are remembered, oldest first. Runs of managed processes are not among them.
-    pub async fn list_execs(&self, caller: &Caller, id: &SessionId) -> Result<Vec<ExecInfo>> {
+    pub fn list_execs(&self, caller: &Caller, id: &SessionId) -> Result<Vec<ExecInfo>> {
         let session = self.inner.find(caller, id)?;
         let execs: Vec<_> = lock(&session.execs).values().filter(|exec| exec.process.is_none()).cloned().collect();
         Ok(execs.iter().map(|exec| exec.info()).collect())
@@ -84,7 +82,7 @@ impl Service {
     }
 
     /// Follows the output of a command or managed process from a cursor on.
-    pub async fn follow(&self, caller: &Caller, id: &SessionId, target: &Target, from: Cursor) -> Result<Follow> {
+    pub fn follow(&self, caller: &Caller, id: &SessionId, target: &Target, from: Cursor) -> Result<Follow> {
         let session = self.inner.find(caller, id)?;
         let standing = session.standing()?;
         match target {
@@ -119,13 +117,7 @@ impl Service {
     }
 
     /// Writes to the standard input of a command or managed process. Waits while it does not read.
-    pub async fn write_stdin(
-        &self,
-        caller: &Caller,
-        id: &SessionId,
-        target: &Target,
-        chunk: StdinChunk,
-    ) -> Result<()> {
+    pub async fn write_stdin(&self, caller: &Caller, id: &SessionId, target: &Target, chunk: StdinChunk) -> Result<()> {
         let session = self.inner.find(caller, id)?;
         let exec = session.target(target)?;
         let _used = session.start_use();
@@ -271,7 +263,7 @@ pub(super) async fn clipped_output(standing: &Standing, exec: &Exec, info: &Exec
     let clipped = |stream, bytes: u64| async move {
         // Most commands say nothing on one stream or both; then there is no file to look for.
         if bytes == 0 {
-            return Ok(Clipped::default());
+            return Ok(Clipped { text: String::new(), truncated: false });
         }
         standing.journal.clipped(&exec.id, stream, exec.output_limit_chars).await
     };
@@ -364,7 +356,16 @@ fn claim(session: &Session, exec: &Arc<Exec>) -> Result<Option<Arc<Exec>>> {
 fn fingerprint(call: &ExecCall) -> String {
     let told = format!(
         "{:?}",
-        (&call.program, &call.env, &call.workdir, &call.stdin, &call.terminal, call.timeout_ms, call.on_timeout, call.user)
+        (
+            &call.program,
+            &call.env,
+            &call.workdir,
+            &call.stdin,
+            &call.terminal,
+            call.timeout_ms,
+            call.on_timeout,
+            call.user
+        )
     );
-    Sha256::digest(told.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal::sha256(told.as_bytes())
 }

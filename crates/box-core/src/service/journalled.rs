@@ -132,7 +132,13 @@ impl Inner {
     }
 
     /// Writes an end down, tells everybody, and makes room.
-    pub(super) async fn finish(self: &Arc<Self>, session: &Arc<Session>, standing: &Standing, exec: &Arc<Exec>, end: End) {
+    pub(super) async fn finish(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        standing: &Standing,
+        exec: &Arc<Exec>,
+        end: End,
+    ) {
         exec.writer.lock().await.take();
         if matches!(end, End::Refused(_)) {
             exec.has_ended(end);

@@ -225,12 +225,7 @@ impl Inner {
         });
     }
 
-    async fn keep_alive(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        standing: &Arc<Standing>,
-        process: &Arc<Process>,
-    ) {
+    async fn keep_alive(self: &Arc<Self>, session: &Arc<Session>, standing: &Arc<Standing>, process: &Arc<Process>) {
         let mut backoff = BACKOFF_MIN;
         while let Some(exec) = process.current() {
             let since = Instant::now();
@@ -308,13 +303,12 @@ fn libc_sigterm() -> i32 {
 
 fn wants_restart(policy: RestartPolicy, end: &End) -> bool {
     match (policy, end) {
-        // A run that could not be started is tried again, later and later.
-        (RestartPolicy::Always, End::Told { .. } | End::Refused(_)) => true,
-        (RestartPolicy::OnFailure, End::Told { info }) => info.exit_code != Some(0),
-        (RestartPolicy::OnFailure, End::Refused(_)) => true,
-        // Nobody knows how it ended; whether its box still stands is asked before it is started again.
-        (RestartPolicy::Always | RestartPolicy::OnFailure, End::Lost { .. }) => true,
         (RestartPolicy::Never, _) => false,
+        (RestartPolicy::Always, _) => true,
+        // One that could not be started, or of whose end nobody knows, failed. Whether its box still stands is asked before it
+        // is started again.
+        (RestartPolicy::OnFailure, End::Told { info }) => info.exit_code != Some(0),
+        (RestartPolicy::OnFailure, End::Refused(_) | End::Lost { .. }) => true,
     }
 }
 

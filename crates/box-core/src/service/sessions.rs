@@ -8,7 +8,6 @@ use tokio::task::JoinSet;
 use super::session::{Phase, Session, Standing, lost};
 use super::{Inner, Service, StopMode};
 use crate::backend::Stats;
-use crate::call::ProcessInfo;
 use crate::caller::{Caller, Scope};
 use crate::journal::Journal;
 use crate::session::{SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, check_ttl};
@@ -52,7 +51,7 @@ impl Service {
     }
 
     /// The caller's sessions, in order of their ids.
-    pub async fn list_sessions(&self, caller: &Caller, filter: &SessionFilter) -> Result<SessionPage> {
+    pub fn list_sessions(&self, caller: &Caller, filter: &SessionFilter) -> Result<SessionPage> {
         caller.require(Scope::Exec)?;
         let mut found = self.inner.sessions_of(caller);
         found.retain(|session| {
@@ -110,11 +109,6 @@ impl Service {
     pub async fn session_stats(&self, caller: &Caller, id: &SessionId) -> Result<Stats> {
         let standing = self.inner.find(caller, id)?.standing()?;
         self.inner.backend.stats(&standing.handle).await
-    }
-
-    /// Managed processes of a session, for those who show both together.
-    pub async fn session_processes(&self, caller: &Caller, id: &SessionId) -> Result<Vec<ProcessInfo>> {
-        self.list_processes(caller, id).await
     }
 
     /// Stops everything that the service does. Calls that come later are refused.
