@@ -6,9 +6,9 @@ use box_wire::{ExecId, ExecRequest, GuestPath, Invalid, Output, SignalScope, Std
 
 use super::exec::{End, Exec};
 use super::session::{Session, Standing, lock};
-use super::sessions::Lost;
+use super::sessions::{Lost, entry};
 use super::{Follow, Inner, OutputChunk, Service};
-use crate::audit::AuditEntry;
+use crate::audit::{AuditEntry, Outcome};
 use crate::call::{CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, ExecStatus, StdinChunk, StreamName, Target};
 use crate::caller::Caller;
 use crate::output::Clipped;
@@ -26,7 +26,7 @@ impl Service {
         call: ExecCall,
     ) -> Result<ExecInfo> {
         let begun = self.inner.begin_exec(caller, id, request, call).await;
-        let (_, _, exec) = self.inner.noting(caller, "exec", id, begun)?;
+        let (_, _, exec) = self.inner.noting(caller, "exec", id, begun).await?;
         Ok(exec.info())
     }
 
@@ -39,13 +39,13 @@ impl Service {
         call: ExecCall,
     ) -> Result<ExecResult> {
         let begun = self.inner.begin_exec(caller, id, request, call).await;
-        let (session, standing, exec) = self.inner.noting(caller, "exec", id, begun)?;
+        let (session, standing, exec) = self.inner.noting(caller, "exec", id, begun).await?;
         let _used = session.start_use();
         let result = self.inner.result(&standing, &exec).await;
         if exec.destroys_on_timeout && exec.info().status == ExecStatus::TimedOut {
             self.inner.remove(&session).await?;
         }
-        self.inner.noting(caller, "exec", id, result)
+        self.inner.noting(caller, "exec", id, result).await
     }
 
     /// Waits for the end of a command.
@@ -205,18 +205,9 @@ impl Inner {
     }
 
     async fn note_start(&self, caller: &Caller, exec: &Exec, call: &ExecCall) {
-        self.audit(AuditEntry {
-            subject: caller.subject.clone(),
-            tenant: caller.tenant.to_string(),
-            session: Some(exec.session_id().to_string()),
-            operation: "exec".to_owned(),
-            target: Some(exec.id.to_string()),
-            command: Some(call.program.argv().join(" ")),
-            verdict: "started".to_owned(),
-            detail: None,
-            receipt: None,
-        })
-        .await;
+        let entry = entry(caller, "exec", Outcome::Started, exec.session_id());
+        let (target, command) = (Some(exec.id.to_string()), Some(call.program.argv().join(" ")));
+        self.audit(AuditEntry { target, command, ..entry }).await;
     }
 
     /// Passes given input on, in a task of its own: the command may take its time.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use box_wire::{EndRecord, Ending, Event, ExecRequest, RefusalCode};
+use jiff::Timestamp;
 
 use super::Inner;
 use super::exec::{End, Exec};
 use super::execs::clipped_output;
 use super::session::{Phase, Session, Standing, lock};
-use crate::audit::AuditEntry;
+use crate::audit::{AuditEntry, Outcome};
 use crate::call::ExecStatus;
 use crate::link::{self, AttachedReader};
 use crate::store::{Change, Wait};
@@ -114,15 +115,13 @@ impl Inner {
         let refused = match attached {
             Ok(attached) => {
                 let (mut reader, writer) = attached.split();
-                match reader.next().await {
-                    Ok(event) => {
-                        if let Err(told) = take(exec, event) {
-                            return told.map(|record| Again::Ended(exec.end_of(record)));
-                        }
+                match reader.next().await.map(|event| take(exec, event)) {
+                    Ok(Ok(())) => {
                         *exec.writer.lock().await = Some(writer);
                         return Ok(Again::Runs(reader));
                     }
-                    Err(error) => error,
+                    Ok(Err(Ok(record))) => return Ok(Again::Ended(exec.end_of(record))),
+                    Ok(Err(Err(error))) | Err(error) => error,
                 }
             }
             Err(error) => error,
@@ -173,22 +172,18 @@ impl Inner {
     async fn note_end(&self, exec: &Exec) {
         let info = exec.info();
         let verdict = match info.status {
-            ExecStatus::Running => "running",
-            ExecStatus::Completed => "completed",
-            ExecStatus::TimedOut => "timed_out",
-            ExecStatus::Lost => "lost",
+            ExecStatus::Running | ExecStatus::Completed => Outcome::Completed,
+            ExecStatus::TimedOut => Outcome::TimedOut,
+            ExecStatus::Lost => Outcome::Lost,
         };
         let target = exec.process.as_ref().map_or_else(|| exec.id.to_string(), ToString::to_string);
         self.audit(AuditEntry {
-            subject: "strongbox".to_owned(),
-            tenant: exec.key.tenant.to_string(),
-            session: Some(exec.session_id().to_string()),
-            operation: "end".to_owned(),
+            tenant: Some(exec.key.tenant.clone()),
+            session: Some(exec.session_id().clone()),
             target: Some(target),
-            command: None,
-            verdict: verdict.to_owned(),
-            detail: info.exit_code.map(|code| format!("exit code {code}")),
+            detail: info.shell_code().map(|code| format!("exit code {code}")),
             receipt: info.receipt,
+            ..AuditEntry::anonymous("strongbox", "end", verdict, Timestamp::now())
         })
         .await;
     }

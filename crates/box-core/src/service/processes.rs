@@ -10,9 +10,9 @@ use super::exec::{End, Exec};
 use super::execs::{environment_of, new_exec_id, workdir};
 use super::process::{Process, State};
 use super::session::{Session, Standing, lock};
-use super::sessions::Lost;
+use super::sessions::{Lost, entry};
 use super::{Inner, Service};
-use crate::audit::AuditEntry;
+use crate::audit::{AuditEntry, Outcome};
 use crate::call::{ExecInfo, ProcessCall, ProcessId, ProcessInfo, Replace, RestartPolicy};
 use crate::caller::Caller;
 use crate::session::{SessionId, SessionRequest};
@@ -38,7 +38,7 @@ impl Service {
         call: ProcessCall,
     ) -> Result<ProcessInfo> {
         let started = self.inner.begin_process(caller, id, request, call).await;
-        let (session, standing, process) = self.inner.noting(caller, "start_process", id, started)?;
+        let (session, standing, process) = self.inner.noting(caller, "start_process", id, started).await?;
         Ok(process_info(&session, &standing, &process).await)
     }
 
@@ -146,18 +146,9 @@ impl Inner {
 
     async fn note_process(&self, caller: &Caller, process: &Process) {
         let command = std::iter::once(&process.call.command).chain(&process.call.args).cloned().collect::<Vec<_>>();
-        self.audit(AuditEntry {
-            subject: caller.subject.clone(),
-            tenant: caller.tenant.to_string(),
-            session: Some(process.key.id.to_string()),
-            operation: "start_process".to_owned(),
-            target: Some(process.call.process_id.to_string()),
-            command: Some(command.join(" ")),
-            verdict: "started".to_owned(),
-            detail: None,
-            receipt: None,
-        })
-        .await;
+        let entry = entry(caller, "start_process", Outcome::Started, &process.key.id);
+        let (target, command) = (Some(process.call.process_id.to_string()), Some(command.join(" ")));
+        self.audit(AuditEntry { target, command, ..entry }).await;
     }
 
     /// Starts a run of a process.
@@ -302,13 +293,13 @@ fn libc_sigterm() -> i32 {
 }
 
 fn wants_restart(policy: RestartPolicy, end: &End) -> bool {
-    match (policy, end) {
-        (RestartPolicy::Never, _) => false,
-        (RestartPolicy::Always, _) => true,
-        // One that could not be started, or of whose end nobody knows, failed. Whether its box still stands is asked before it
-        // is started again.
-        (RestartPolicy::OnFailure, End::Told { info }) => info.exit_code != Some(0),
-        (RestartPolicy::OnFailure, End::Refused(_) | End::Lost { .. }) => true,
+    // One that could not be started, or of whose end nobody knows, failed. Whether its box still stands is asked before it is
+    // started again.
+    let failed = !matches!(end, End::Told { info } if info.exit_code == Some(0));
+    match policy {
+        RestartPolicy::Never => false,
+        RestartPolicy::OnFailure => failed,
+        RestartPolicy::Always => true,
     }
 }
 

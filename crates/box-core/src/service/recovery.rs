@@ -145,6 +145,7 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     let phase = if paused { Phase::Paused(stands) } else { Phase::Running(stands) };
     let key = row.key.clone();
     let session = Arc::new(Session::remembered(row, inner.backend.name(), phase));
+    inner.lock_sessions().insert(key, Arc::clone(&session));
     for row in execs {
         let exec = Arc::new(Exec::new(row));
         lock(&session.execs).insert(exec.id.clone(), exec);
@@ -157,7 +158,6 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     for process in processes {
         supervise_again(inner, &session, standing, process);
     }
-    inner.lock_sessions().insert(key, session);
 }
 
 async fn listen_again(inner: &Arc<Inner>, session: &Arc<Session>, standing: &Arc<Standing>, exec: &Arc<Exec>) {

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use box_wire::BoxId;
+use jiff::Timestamp;
 use tokio::task::JoinSet;
 
 use super::session::{Phase, Session, Standing, lost};
 use super::{Inner, Service, StopMode};
+use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
 use crate::caller::{Caller, Scope};
 use crate::journal::Journal;
@@ -35,7 +37,10 @@ impl Service {
         request: &SessionRequest,
     ) -> Result<(SessionInfo, Created)> {
         let made = self.inner.obtain(caller, id, request, Lost::Rebuild).await;
-        let (session, created) = self.inner.noting(caller, "create_session", id, made)?;
+        let (session, created) = self.inner.noting(caller, "create_session", id, made).await?;
+        if created == Created::New {
+            self.inner.audit(entry(caller, "create_session", Outcome::Completed, id)).await;
+        }
         Ok((session.info(), created))
     }
 
@@ -82,7 +87,9 @@ impl Service {
     pub async fn delete_session(&self, caller: &Caller, id: &SessionId) -> Result<()> {
         let session = self.inner.find(caller, id)?;
         let removed = self.inner.remove(&session).await;
-        self.inner.noting(caller, "delete_session", id, removed)
+        self.inner.noting(caller, "delete_session", id, removed).await?;
+        self.inner.audit(entry(caller, "delete_session", Outcome::Completed, id)).await;
+        Ok(())
     }
 
     /// Stops a session where it is.
@@ -137,10 +144,18 @@ pub(super) enum Lost {
 }
 
 impl Inner {
-    /// Remembers an error for those who watch.
-    pub(super) fn noting<T>(&self, caller: &Caller, operation: &str, id: &SessionId, outcome: Result<T>) -> Result<T> {
+    /// Remembers an error, for those who watch and in the audit log.
+    pub(super) async fn noting<T>(
+        &self,
+        caller: &Caller,
+        operation: &'static str,
+        id: &SessionId,
+        outcome: Result<T>,
+    ) -> Result<T> {
         if let Err(error) = &outcome {
             self.watched.remember(&caller.tenant, operation, Some(id), error);
+            let entry = entry(caller, operation, Outcome::Refused, id);
+            self.audit(AuditEntry { detail: Some(error.to_string()), ..entry }).await;
         }
         outcome
     }
@@ -341,6 +356,11 @@ impl Inner {
         }
         session.standing()
     }
+}
+
+/// What the audit log is told of a call.
+pub(super) fn entry(caller: &Caller, operation: &'static str, outcome: Outcome, session: &SessionId) -> AuditEntry {
+    AuditEntry { session: Some(session.clone()), ..AuditEntry::new(caller, operation, outcome, Timestamp::now()) }
 }
 
 /// What looking for a session came to.
