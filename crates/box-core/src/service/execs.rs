@@ -121,15 +121,15 @@ impl Service {
         let session = self.inner.find(caller, id)?;
         let exec = session.target(target)?;
         let _used = session.start_use();
-        write(&exec, chunk).await
+        self.inner.send_input(&*session.standing()?, &exec, Input::Stdin(chunk)).await
     }
 
     /// Tells the terminal of a command how large it is.
     pub async fn resize(&self, caller: &Caller, id: &SessionId, target: &Target, size: WindowSize) -> Result<()> {
         size.validate()?;
-        let exec = self.inner.find(caller, id)?.target(target)?;
-        let mut writer = exec.writer.lock().await;
-        writer.as_mut().ok_or_else(|| has_ended(&exec))?.resize(size).await
+        let session = self.inner.find(caller, id)?;
+        let exec = session.target(target)?;
+        self.inner.send_input(&*session.standing()?, &exec, Input::Size(size)).await
     }
 
     /// Sends a signal to the main process.
@@ -169,7 +169,7 @@ impl Inner {
         self.note_start(caller, &exec, &call).await;
         self.launch(&session, &standing, &exec, &wire).await?;
         if let CallStdin::Bytes(bytes) = call.stdin {
-            self.feed(&exec, bytes);
+            self.feed(&standing, &exec, bytes);
         }
         Ok((session, standing, exec))
     }
@@ -210,17 +210,43 @@ impl Inner {
         self.audit(AuditEntry { target, command, ..entry }).await;
     }
 
+    /// Sends input to a command. Waits while it does not read.
+    async fn send_input(&self, standing: &Standing, exec: &Exec, input: Input) -> Result<()> {
+        if let Input::Stdin(StdinChunk::Bytes(bytes)) = &input
+            && bytes.len() > limits::STDIN_BYTES_MAX
+        {
+            let allowed = format!("at most {} bytes at once", limits::STDIN_BYTES_MAX);
+            return Err(Invalid::new("stdin", bytes.len(), allowed).into());
+        }
+        let mut slot = exec.writer.lock().await;
+        if !exec.is_running() {
+            let what = format!("exec {} has ended", exec.id);
+            return Err(Error::Conflict { what, fix: "start another one".to_owned() });
+        }
+        // Taken out while it sends: who gives up in the middle leaves a torn stream, which nobody can use again.
+        let mut writer = match slot.take() {
+            Some(writer) => writer,
+            None => link::attach(self.backend.dial(&standing.handle).await?, exec.id.clone()).await?.split().1,
+        };
+        match input {
+            Input::Stdin(StdinChunk::Bytes(bytes)) => writer.stdin(&bytes).await?,
+            Input::Stdin(StdinChunk::End) => writer.stdin_end().await?,
+            Input::Size(size) => writer.resize(size).await?,
+        }
+        *slot = Some(writer);
+        Ok(())
+    }
+
     /// Passes given input on, in a task of its own: the command may take its time.
-    fn feed(self: &Arc<Self>, exec: &Arc<Exec>, bytes: Vec<u8>) {
-        let exec = Arc::clone(exec);
-        let stopping = self.stopping.clone();
+    fn feed(self: &Arc<Self>, standing: &Arc<Standing>, exec: &Arc<Exec>, bytes: Vec<u8>) {
+        let (inner, standing, exec) = (Arc::clone(self), Arc::clone(standing), Arc::clone(exec));
         self.tasks.spawn(async move {
             let fed = async {
-                write(&exec, StdinChunk::Bytes(bytes)).await?;
-                write(&exec, StdinChunk::End).await
+                inner.send_input(&standing, &exec, Input::Stdin(StdinChunk::Bytes(bytes))).await?;
+                inner.send_input(&standing, &exec, Input::Stdin(StdinChunk::End)).await
             };
             tokio::select! {
-                () = stopping.cancelled() => {}
+                () = inner.stopping.cancelled() => {}
                 // Whoever does not read all of its input has ended or will; neither is an error.
                 _ = fed => {}
             }
@@ -263,23 +289,10 @@ pub(super) async fn clipped_output(standing: &Standing, exec: &Exec, info: &Exec
     Ok((stdout, stderr))
 }
 
-/// What is told of input for somebody who takes none.
-pub(super) fn has_ended(exec: &Exec) -> Error {
-    let what = if exec.is_running() { "takes no input now" } else { "has ended" };
-    Error::Conflict { what: format!("exec {} {what}", exec.id), fix: "start another one".to_owned() }
-}
-
-async fn write(exec: &Exec, chunk: StdinChunk) -> Result<()> {
-    let mut writer = exec.writer.lock().await;
-    let writer = writer.as_mut().ok_or_else(|| has_ended(exec))?;
-    match chunk {
-        StdinChunk::Bytes(bytes) if bytes.len() > limits::STDIN_BYTES_MAX => {
-            let allowed = format!("at most {} bytes at once", limits::STDIN_BYTES_MAX);
-            Err(Invalid::new("stdin", bytes.len(), allowed).into())
-        }
-        StdinChunk::Bytes(bytes) => writer.stdin(&bytes).await,
-        StdinChunk::End => writer.stdin_end().await,
-    }
+/// What goes into a command.
+enum Input {
+    Stdin(StdinChunk),
+    Size(WindowSize),
 }
 
 /// Checks what only the service knows the bounds of.

@@ -115,13 +115,13 @@ impl Inner {
         let refused = match attached {
             Ok(attached) => {
                 let (mut reader, writer) = attached.split();
-                match reader.next().await.map(|event| take(exec, event)) {
-                    Ok(Ok(())) => {
+                match take(exec, reader.next().await) {
+                    Ok(None) => {
                         *exec.writer.lock().await = Some(writer);
                         return Ok(Again::Runs(reader));
                     }
-                    Ok(Err(Ok(record))) => return Ok(Again::Ended(exec.end_of(record))),
-                    Ok(Err(Err(error))) | Err(error) => error,
+                    Ok(Some(record)) => return Ok(Again::Ended(exec.end_of(record))),
+                    Err(error) => error,
                 }
             }
             Err(error) => error,
@@ -241,27 +241,30 @@ fn superfluous(session: &Session, bytes_max: u64, stream_bytes_max: u64) -> Vec<
 /// Hears a command until it ends or its stream does.
 async fn hear_once(exec: &Exec, reader: &mut AttachedReader) -> Result<EndRecord> {
     loop {
-        if let Err(told) = take(exec, reader.next().await?) {
-            return told;
+        if let Some(record) = take(exec, reader.next().await)? {
+            return Ok(record);
         }
     }
 }
 
-/// Takes one event. `Err` when it was the last: the end, or something that has no place here.
-fn take(exec: &Exec, event: Event) -> Result<(), Result<EndRecord>> {
-    let record = |ending| {
-        let news = exec.latest();
-        EndRecord { ending, stdout_bytes: news.stdout_bytes, stderr_bytes: news.stderr_bytes }
-    };
-    match event {
-        Event::Started { pid } => exec.has_started(pid),
-        Event::Progress { stdout_bytes, stderr_bytes } => exec.has_progressed(stdout_bytes, stderr_bytes),
-        Event::Exited(outcome) => return Err(Ok(record(Ending::Exited(outcome)))),
-        Event::Refused(refusal) if refusal.code == RefusalCode::BadExecId => return Err(Err(refusal.into())),
-        Event::Refused(refusal) => return Err(Ok(record(Ending::Refused(refusal)))),
-        Event::Done | Event::Running(_) => {
-            return Err(Err(box_wire::FrameError::Unexpected(box_wire::Kind::Event).into()));
+/// Takes one event; returns the end when it was that. A refusal is an end too, unless it says that there is no such exec.
+fn take(exec: &Exec, event: Result<Event>) -> Result<Option<EndRecord>> {
+    let ending = match event {
+        Ok(Event::Started { pid }) => {
+            exec.has_started(pid);
+            return Ok(None);
         }
-    }
-    Ok(())
+        Ok(Event::Progress { stdout_bytes, stderr_bytes }) => {
+            exec.has_progressed(stdout_bytes, stderr_bytes);
+            return Ok(None);
+        }
+        Ok(Event::Exited(outcome)) => Ending::Exited(outcome),
+        Err(Error::Refused(refusal)) if refusal.code != RefusalCode::BadExecId => Ending::Refused(refusal),
+        Ok(Event::Done | Event::Running(_) | Event::Refused(_)) => {
+            return Err(box_wire::FrameError::Unexpected(box_wire::Kind::Event).into());
+        }
+        Err(error) => return Err(error),
+    };
+    let news = exec.latest();
+    Ok(Some(EndRecord { ending, stdout_bytes: news.stdout_bytes, stderr_bytes: news.stderr_bytes }))
 }

@@ -251,8 +251,11 @@ impl Inner {
             process.has_exited();
             return Ok(());
         };
-        if let Some(writer) = exec.writer.lock().await.as_mut() {
-            let _ = writer.stdin_end().await;
+        // Whoever is writing to it now will see it end; that must not keep it from ending.
+        if let Ok(mut slot) = exec.writer.try_lock()
+            && let Some(mut writer) = slot.take()
+        {
+            let _ = tokio::time::timeout(STOP_WAIT, writer.stdin_end()).await;
         }
         let stream = self.backend.dial(&standing.handle).await?;
         // Who has ended in the meantime cannot be signalled, and need not be.
