@@ -103,8 +103,10 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     drop(baggage);
     fault::point("plan_sent");
     // While the agent works: what it cannot change any more is looked at from outside.
-    verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"])?;
+    let looked = verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"]);
+    // An agent that failed is gone and cannot be looked at: what it said is the reason, and comes first.
     let verified = hear_report(&control).map_err(|error| blame_image(error, spec))?;
+    looked?;
     verify_namespaces(launched.pid, &["cgroup"])?;
     let enforced = cgroup.verify(launched.pid)?;
     let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
