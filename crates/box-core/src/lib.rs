@@ -7,10 +7,15 @@ pub mod caller;
 pub mod environment;
 pub mod error;
 pub mod guarantee;
+<<<<<<< HEAD
 mod hexadecimal;
+=======
+pub mod journal;
+>>>>>>> agent-journal
 pub mod limits;
 pub mod link;
 pub mod mount_policy;
+pub mod output;
 pub mod profile;
 pub mod safe_root;
 pub mod service;
@@ -23,8 +28,10 @@ pub use backend::{AgentStream, Backend, BackendName, Capabilities, Handle, Liven
 pub use caller::{Caller, Scope, TenantId};
 pub use error::{Error, Result};
 pub use guarantee::{Dimension, Floors, Guarantee, Guarantees, Level};
-pub use link::ExecIo;
+pub use journal::{Chunk, Journal};
+pub use link::{Attached, AttachedReader, AttachedWriter, ExecIo};
 pub use mount_policy::{Grant, MountPolicy, Origin};
+pub use output::{Clipped, Clipper, clip};
 pub use profile::Profile;
 pub use safe_root::SafeRoot;
 pub use service::{Service, ServiceConfig};

@@ -23,6 +23,10 @@ pub const INODES_MIN: u64 = 4096;
 pub const MOUNTS_MAX: usize = 32;
 /// Names that are looked at when a tree is searched for sockets.
 pub const MOUNT_ENTRIES_MAX: usize = 50_000;
+/// Most that one read of a journal returns.
+pub const JOURNAL_READ_BYTES_MAX: usize = 1 << 20;
+/// Names that are looked at in a journal. Whoever keeps the journals of more execs than that in one box removes some.
+pub const JOURNAL_ENTRIES_MAX: usize = 100_000;
 pub use box_wire::limits::GUEST_ID_MAX;
 
 /// Longest name of a session, in bytes.

@@ -9,6 +9,7 @@ mod guarantee;
 mod host_root;
 mod ids;
 mod instance;
+mod journal;
 mod plan;
 mod program;
 mod record;

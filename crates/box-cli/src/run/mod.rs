@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use box_core::{Backend, ExecIo, Handle, link};
-use box_wire::{BoxId, ExecId, RefusalCode, Stdin};
+use box_wire::{BoxId, ExecId, RefusalCode, SignalScope, Stdin};
 use tokio::sync::mpsc;
 
 use self::ending::Ending;
@@ -139,7 +139,7 @@ async fn obey(backend: &dyn Backend, handle: &Handle, exec: &ExecId, signals: &m
 async fn forward(backend: &dyn Backend, handle: &Handle, exec: &ExecId, signal: i32) {
     for _ in 0..FORWARD_TRIES_MAX {
         let Ok(stream) = backend.dial(handle).await else { return };
-        match link::signal(stream, exec.clone(), signal).await {
+        match link::signal(stream, exec.clone(), signal, SignalScope::Main).await {
             Err(box_core::Error::Refused(refusal)) if refusal.code == RefusalCode::BadExecId => {
                 tokio::time::sleep(FORWARD_PAUSE).await;
             }
