@@ -1,11 +1,13 @@
 //! The domain of Strongbox: what a box is, what it guarantees, who may mount what, and how one talks to its agent.
 
+pub mod audit;
 pub mod backend;
 pub mod call;
 pub mod caller;
 pub mod environment;
 pub mod error;
 pub mod guarantee;
+mod hexadecimal;
 pub mod limits;
 pub mod link;
 pub mod mount_policy;
