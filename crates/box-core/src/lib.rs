@@ -7,11 +7,8 @@ pub mod caller;
 pub mod environment;
 pub mod error;
 pub mod guarantee;
-<<<<<<< HEAD
 mod hexadecimal;
-=======
 pub mod journal;
->>>>>>> agent-journal
 pub mod limits;
 pub mod link;
 pub mod mount_policy;

@@ -58,12 +58,14 @@ impl Service {
     }
 
     /// One command, running or finished.
-    pub fn get_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<ExecInfo> {
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn get_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<ExecInfo> {
         Ok(self.inner.find(caller, id)?.exec(exec)?.info())
     }
 
     /// The commands of a session that are remembered, oldest first. Runs of managed processes are not among them.
-    pub fn list_execs(&self, caller: &Caller, id: &SessionId) -> Result<Vec<ExecInfo>> {
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn list_execs(&self, caller: &Caller, id: &SessionId) -> Result<Vec<ExecInfo>> {
         let session = self.inner.find(caller, id)?;
         let execs: Vec<_> = lock(&session.execs).values().filter(|exec| exec.process.is_none()).cloned().collect();
         Ok(execs.iter().map(|exec| exec.info()).collect())
@@ -82,7 +84,8 @@ impl Service {
     }
 
     /// Follows the output of a command or managed process from a cursor on.
-    pub fn follow(&self, caller: &Caller, id: &SessionId, target: &Target, from: Cursor) -> Result<Follow> {
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn follow(&self, caller: &Caller, id: &SessionId, target: &Target, from: Cursor) -> Result<Follow> {
         let session = self.inner.find(caller, id)?;
         let standing = session.standing()?;
         match target {
