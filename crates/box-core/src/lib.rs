@@ -6,6 +6,7 @@ pub mod caller;
 pub mod environment;
 pub mod error;
 pub mod guarantee;
+mod hexadecimal;
 pub mod limits;
 pub mod link;
 pub mod mount_policy;

@@ -1,0 +1,8 @@
+//! The store as its users see it.
+
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+mod model;
+mod processes;
+mod rows;
+mod store;

@@ -1,0 +1,130 @@
+//! Whatever is written, and whenever the store is opened again: it remembers what a plain map in memory does.
+
+use std::collections::BTreeMap;
+
+use box_core::Store;
+use box_core::session::SessionState::{Creating, Lost, Running};
+use box_core::store::{Change, ExecRow, ProcessRow, SessionKey, SessionRow, Wait};
+use box_core::token::TokenRow;
+use box_store::SqliteStore;
+use proptest::prelude::*;
+
+use crate::rows;
+
+/// A store as one would write it without a disk.
+#[derive(Debug, Default, PartialEq)]
+struct Model {
+    sessions: BTreeMap<SessionKey, SessionRow>,
+    execs: BTreeMap<(SessionKey, String), ExecRow>,
+    processes: BTreeMap<(SessionKey, String), ProcessRow>,
+    tokens: BTreeMap<String, TokenRow>,
+}
+
+impl Model {
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::PutSession(row) => drop(self.sessions.insert(row.key.clone(), *row)),
+            Change::PutExec(row) if self.sessions.contains_key(&row.key) => {
+                self.execs.insert((row.key.clone(), row.info.exec_id.to_string()), *row);
+            }
+            Change::PutProcess(row) if self.sessions.contains_key(&row.key) => {
+                self.processes.insert((row.key.clone(), row.call.process_id.to_string()), *row);
+            }
+            Change::PutExec(_) | Change::PutProcess(_) => {}
+            Change::PutToken(row) => drop(self.tokens.insert(row.id.clone(), *row)),
+            Change::DeleteSession(key) => {
+                self.sessions.remove(&key);
+                self.execs.retain(|(session, _), _| *session != key);
+                self.processes.retain(|(session, _), _| *session != key);
+            }
+            Change::DeleteExec(key, id) => drop(self.execs.remove(&(key, id.to_string()))),
+            Change::DeleteProcess(key, id) => drop(self.processes.remove(&(key, id.to_string()))),
+            Change::DeleteToken(id) => drop(self.tokens.remove(&id)),
+        }
+    }
+
+    async fn of(store: &SqliteStore) -> Self {
+        let loaded = store.load().await.unwrap();
+        let mut model = Self::default();
+        let sessions = loaded.sessions.into_iter().map(|row| Change::PutSession(Box::new(row)));
+        let execs = loaded.execs.into_iter().map(|row| Change::PutExec(Box::new(row)));
+        let processes = loaded.processes.into_iter().map(|row| Change::PutProcess(Box::new(row)));
+        let tokens = store.tokens().await.unwrap().into_iter().map(|row| Change::PutToken(Box::new(row)));
+        for change in sessions.chain(execs).chain(processes).chain(tokens) {
+            model.apply(change);
+        }
+        model
+    }
+}
+
+/// Few names, so that changes meet.
+fn any_key() -> impl Strategy<Value = SessionKey> {
+    (0..2, 0..2).prop_map(|(tenant, session)| rows::key(&format!("t{tenant}"), &format!("s{session}")))
+}
+
+fn any_id() -> impl Strategy<Value = String> {
+    (0..3).prop_map(|number| format!("i{number}"))
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    let state = prop_oneof![Just(Creating), Just(Running), Just(Lost)];
+    prop_oneof![
+        2 => (any_key(), state).prop_map(|(key, state)| Change::PutSession(Box::new(rows::session(&key, state)))),
+        1 => any_key().prop_map(Change::DeleteSession),
+        4 => (any_key(), any_id(), any::<i32>())
+            .prop_map(|(key, id, code)| Change::PutExec(Box::new(rows::exec(&key, &id, code)))),
+        1 => (any_key(), any_id()).prop_map(|(key, id)| Change::DeleteExec(key, id.parse().unwrap())),
+        3 => (any_key(), any_id(), any::<u32>())
+            .prop_map(|(key, id, restarts)| Change::PutProcess(Box::new(rows::process(&key, &id, restarts)))),
+        1 => (any_key(), any_id()).prop_map(|(key, id)| Change::DeleteProcess(key, id.parse().unwrap())),
+        2 => (any_id(), any_id()).prop_map(|(id, name)| Change::PutToken(Box::new(rows::token(&id, &name)))),
+        1 => any_id().prop_map(Change::DeleteToken),
+    ]
+}
+
+/// What somebody does with a store.
+#[derive(Debug, Clone)]
+enum Step {
+    Write(Change, Wait),
+    Reopen,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let wait = prop_oneof![4 => Just(Wait::Queued), 1 => Just(Wait::Committed)];
+    prop_oneof![
+        20 => (any_change(), wait).prop_map(|(change, wait)| Step::Write(change, wait)),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_remembers_what_a_map_does(steps in prop::collection::vec(any_step(), 0..80)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (found, expected) = runtime.block_on(remember(steps));
+        prop_assert_eq!(found, expected);
+    }
+}
+
+async fn remember(steps: Vec<Step>) -> (Model, Model) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let mut expected = Model::default();
+    let mut store = SqliteStore::open(&path).unwrap();
+    for step in steps {
+        match step {
+            Step::Reopen => {
+                drop(store);
+                store = SqliteStore::open(&path).unwrap();
+            }
+            Step::Write(change, wait) => {
+                store.write(change.clone(), wait).await.unwrap();
+                expected.apply(change);
+            }
+        }
+    }
+    drop(store);
+    (Model::of(&SqliteStore::open(&path).unwrap()).await, expected)
+}

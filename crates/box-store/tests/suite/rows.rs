@@ -1,0 +1,80 @@
+//! Rows to remember, for every test that needs some.
+
+use box_core::call::{ExecInfo, ExecStatus, ProcessCall, Receipt, Replace, RestartPolicy};
+use box_core::session::SessionState;
+use box_core::store::{ExecRow, ProcessRow, SessionKey, SessionRow};
+use box_core::token::TokenRow;
+use box_core::{BackendName, Dimension, Guarantees, Handle, Level, Scope, SessionRequest};
+use jiff::Timestamp;
+
+pub(crate) fn at() -> Timestamp {
+    "2026-01-02T03:04:05.678901234Z".parse().unwrap()
+}
+
+pub(crate) fn key(tenant: &str, session: &str) -> SessionKey {
+    SessionKey { tenant: tenant.parse().unwrap(), id: session.parse().unwrap() }
+}
+
+pub(crate) fn session(key: &SessionKey, state: SessionState) -> SessionRow {
+    let env = vec![("NAME".to_owned(), "a \"quoted\"\nvalue, é".to_owned())];
+    let request = SessionRequest { env, cpus: Some(0.1), ..SessionRequest::default() };
+    let mut guarantees = Guarantees::default();
+    guarantees.set(Dimension::Memory, Level::Hard, "cgroup");
+    let box_id: box_wire::BoxId = "b-1".parse().unwrap();
+    SessionRow {
+        key: key.clone(),
+        state,
+        config: request.resolve("default", 300).unwrap(),
+        handle: Some(Handle { id: box_id.clone(), backend: BackendName::Native, guarantees, locator: "{}".into() }),
+        box_id,
+        created_at: at(),
+        last_used_at: at(),
+        lost_reason: None,
+    }
+}
+
+pub(crate) fn exec(key: &SessionKey, id: &str, exit_code: i32) -> ExecRow {
+    let info = ExecInfo {
+        exec_id: id.parse().unwrap(),
+        session_id: key.id.clone(),
+        backend_name: BackendName::Native,
+        status: ExecStatus::Completed,
+        exit_code: Some(exit_code),
+        signal: None,
+        oom_killed: false,
+        duration_ms: u64::MAX,
+        started_at: at(),
+        ended_at: Some(at()),
+        stdout_bytes: 1,
+        stderr_bytes: 2,
+        receipt: Some(Receipt { cpu_ms: 3, processes: Some(4), ..Receipt::default() }),
+    };
+    let idempotency = Some(("key".to_owned(), "shape".to_owned()));
+    let key = key.clone();
+    ExecRow { key, info, output_limit_chars: 4000, destroys_on_timeout: true, process: None, idempotency }
+}
+
+pub(crate) fn process(key: &SessionKey, id: &str, restarts: u32) -> ProcessRow {
+    let call = ProcessCall {
+        process_id: id.parse().unwrap(),
+        command: "server".into(),
+        args: vec!["--port".into(), "1".into()],
+        env: vec![("TOKEN".into(), "t".into())],
+        cwd: None,
+        restart: RestartPolicy::OnFailure,
+        replace: Replace::Refuse,
+    };
+    ProcessRow { key: key.clone(), call, runs: vec![(0, "e-1".parse().unwrap())], restarts, stopping: false }
+}
+
+pub(crate) fn token(id: &str, name: &str) -> TokenRow {
+    TokenRow {
+        id: id.into(),
+        name: name.into(),
+        hash: "00".repeat(32),
+        tenant: "acme".parse().unwrap(),
+        scopes: [Scope::Exec, Scope::Files].into(),
+        created_at: at(),
+        expires_at: Some(at()),
+    }
+}
