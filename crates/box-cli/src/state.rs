@@ -26,8 +26,10 @@ impl StateDir {
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
             let path = path.display();
-            return Err(Fault::new(format!("the state directory {path} belongs to somebody else, or others can write to it"))
-                .hint(format!("run as its owner, or: chown and chmod 700 {path}")));
+            return Err(Fault::new(format!(
+                "the state directory {path} belongs to somebody else, or others can write to it"
+            ))
+            .hint(format!("run as its owner, or: chown and chmod 700 {path}")));
         }
         Ok(Self { path: path.to_owned() })
     }

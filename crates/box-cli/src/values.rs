@@ -129,7 +129,8 @@ pub(crate) fn env_entry(
 /// A program and its arguments, which must be text.
 pub(crate) fn argv(typed: &[std::ffi::OsString]) -> Result<Vec<String>, box_wire::Invalid> {
     let text = |argument: &std::ffi::OsString| {
-        let refused = || box_wire::Invalid::new("command", argument, "arguments of valid UTF-8; pass other bytes by stdin");
+        let refused =
+            || box_wire::Invalid::new("command", argument, "arguments of valid UTF-8; pass other bytes by stdin");
         argument.to_str().map(str::to_owned).ok_or_else(refused)
     };
     typed.iter().map(text).collect()
@@ -161,7 +162,8 @@ mod tests {
 
     #[test]
     fn spans_of_time_have_units() {
-        for (text, seconds) in [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("30d", 2_592_000), ("1w", 604_800)] {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("30d", 2_592_000), ("1w", 604_800)]
+        {
             assert_eq!(duration_sec(text), Ok(seconds), "{text}");
         }
         for bad in ["", "0", "0d", "d", "-1d", "1.5h", "1y", "1 d", "99999999999999999999", "18446744073709551615w"] {

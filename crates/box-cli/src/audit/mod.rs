@@ -1,5 +1,6 @@
 //! `strongbox audit`: what the server wrote down of who did what.
 
+mod log;
 mod tail;
 mod verify;
 

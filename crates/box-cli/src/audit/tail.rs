@@ -2,10 +2,11 @@
 
 use clap::Args;
 
-use super::directory;
+use super::{directory, log};
 use crate::config::PlaceOptions;
 use crate::fault::Fault;
 use crate::listing;
+use crate::table::visible;
 
 /// What can be typed.
 #[derive(Debug, Args)]
@@ -23,6 +24,7 @@ pub(crate) struct TailOptions {
 
 /// Shows the last entries as they were written.
 pub(crate) fn main(options: &TailOptions) -> Result<u8, Fault> {
-    let directory = directory(&options.place)?;
-    listing::write_out(b"")
+    let lines = log::tail(&directory(&options.place)?, options.lines)?;
+    let shown: Vec<String> = lines.iter().map(|line| visible(line) + "\n").collect();
+    listing::write_out(shown.concat().as_bytes())
 }

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::directory;
+use super::log::{self, Verdict};
 use crate::config::PlaceOptions;
 use crate::fault::{self, Fault};
 use crate::listing;
@@ -25,16 +26,15 @@ pub(crate) struct VerifyOptions {
 /// Checks the chain of entries; exits with 0 when it is whole, else with 1.
 pub(crate) fn main(options: &VerifyOptions) -> Result<u8, Fault> {
     let directory = directory(&options.place)?;
-    let verdict = box_core::audit::verify(&directory)?;
+    let verdict = log::verify(&directory)?;
     let exit_code = u8::from(verdict.problem.is_some());
     if options.format.json {
-        let problem = verdict.problem.as_ref().map(ToString::to_string);
         listing::write_json(&serde_json::json!({
             "entries": verdict.entries,
             "files": verdict.files,
             "first_seq": verdict.first_seq,
             "last_seq": verdict.last_seq,
-            "problem": problem,
+            "problem": verdict.problem,
         }))?;
         return Ok(exit_code);
     }
@@ -45,6 +45,10 @@ pub(crate) fn main(options: &VerifyOptions) -> Result<u8, Fault> {
     Ok(exit_code)
 }
 
-fn whole(verdict: &box_core::audit::Verdict) -> String {
-    format!("whole: {} entries in {} files, numbers {} to {}\n", verdict.entries, verdict.files, verdict.first_seq, verdict.last_seq)
+fn whole(verdict: &Verdict) -> String {
+    let numbers = match (verdict.first_seq, verdict.last_seq) {
+        (Some(first), Some(last)) => format!(", numbers {first} to {last}"),
+        _ => String::new(),
+    };
+    format!("whole: {} entries in {} files{numbers}\n", verdict.entries, verdict.files)
 }

@@ -46,7 +46,11 @@ impl Address {
 
 impl Network {
     fn authority(&self) -> String {
-        if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { format!("{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
     }
 }
 
@@ -112,7 +116,9 @@ mod tests {
 
     #[test]
     fn other_things_are_refused() {
-        for bad in ["", "localhost:5410", "ftp://a", "http://", "unix:", "unix:relative", "http://a?b", "http://a b", "/run/s"] {
+        for bad in
+            ["", "localhost:5410", "ftp://a", "http://", "unix:", "unix:relative", "http://a?b", "http://a b", "/run/s"]
+        {
             assert!(bad.parse::<Address>().unwrap_err().contains("unix:/PATH"), "{bad}");
         }
         assert!("http://me:secret@host".parse::<Address>().unwrap_err().contains("STRONGBOX_TOKEN"));

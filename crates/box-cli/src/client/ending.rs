@@ -25,10 +25,9 @@ pub(crate) fn report(finish: &Finish) -> u8 {
 pub(crate) fn exit_code(info: &ExecInfo) -> u8 {
     match (info.status, info.exit_code, info.signal) {
         (ExecStatus::TimedOut, ..) => EXIT_TIMED_OUT,
-        (ExecStatus::Lost | ExecStatus::Running, ..) => EXIT_OWN_ERROR,
-        (_, Some(code), _) => u8::try_from(code).unwrap_or(EXIT_OWN_ERROR),
-        (_, None, Some(signal)) => after_signal(signal),
-        (_, None, None) => EXIT_OWN_ERROR,
+        (ExecStatus::Completed, Some(code), _) => u8::try_from(code).unwrap_or(EXIT_OWN_ERROR),
+        (ExecStatus::Completed, None, Some(signal)) => after_signal(signal),
+        _ => EXIT_OWN_ERROR,
     }
 }
 

@@ -44,7 +44,9 @@ impl Failure {
 
 fn own_hint(code: &str) -> Option<&'static str> {
     match code {
-        "unauthorized" => Some("set STRONGBOX_TOKEN to a token of this server; `strongbox token create` makes one there"),
+        "unauthorized" => {
+            Some("set STRONGBOX_TOKEN to a token of this server; `strongbox token create` makes one there")
+        }
         "session_not_found" => Some("`strongbox session ls` lists the sessions"),
         "exec_not_found" | "managed_process_not_found" => Some("`strongbox ps SESSION --all` lists what there is"),
         _ => None,
@@ -87,7 +89,10 @@ mod tests {
     fn message_hint_and_request_are_kept() {
         let body = r#"{"error": {"code": "capacity_exceeded", "message": "session capacity reached (5)", "hint": "delete one"}}"#;
         let fault = fault_of(&answer(429, body));
-        assert_eq!((fault.code.as_ref(), fault.message.as_str()), ("capacity_exceeded", "session capacity reached (5)"));
+        assert_eq!(
+            (fault.code.as_ref(), fault.message.as_str()),
+            ("capacity_exceeded", "session capacity reached (5)")
+        );
         assert_eq!((fault.hint.as_deref(), fault.request_id.as_deref()), (Some("delete one"), Some("r-1")));
         assert_eq!(fault.exit_code, 125);
     }

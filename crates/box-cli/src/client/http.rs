@@ -39,8 +39,9 @@ impl Answer {
     /// The answer as a value of some type.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         serde_json::from_slice(&self.body).map_err(|error| {
-            Fault::new(format!("the server's answer cannot be understood: {error}"))
-                .hint("client and server may be of different versions; compare `strongbox --version` and `strongbox status`")
+            Fault::new(format!("the server's answer cannot be understood: {error}")).hint(
+                "client and server may be of different versions; compare `strongbox --version` and `strongbox status`",
+            )
         })
     }
 
@@ -106,7 +107,8 @@ impl Client {
         let broken = |error: hyper::Error| {
             Fault::new(format!("the connection to {} broke: {error}", self.address)).code("unreachable")
         };
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // What goes wrong on the connection is told to whoever waits for the answer.
         let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
         let connection = AbortOnDropHandle::new(connection);
@@ -120,7 +122,8 @@ impl Opened {
     pub(crate) async fn read(self) -> Result<Answer, Fault> {
         let (head, body) = self.response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| Fault::new(format!("the server's answer broke off: {error}")).code("unreachable"))?;
+        let body =
+            body.map_err(|error| Fault::new(format!("the server's answer broke off: {error}")).code("unreachable"))?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 }
@@ -142,11 +145,15 @@ pub(crate) fn encoded(text: &str) -> String {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => encoded.push(char::from(byte)),
             // A lone dot or two would be taken for a step in the path.
-            b'.' if text.trim_matches('.') != "" => encoded.push('.'),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
+            b'.' if !text.trim_matches('.').is_empty() => encoded.push('.'),
+            _ => encoded.extend(['%', digit(byte >> 4), digit(byte & 15)]),
         }
     }
     encoded
+}
+
+fn digit(value: u8) -> char {
+    char::from_digit(value.into(), 16).unwrap_or('0').to_ascii_uppercase()
 }
 
 #[cfg(test)]

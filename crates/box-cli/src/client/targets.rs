@@ -10,7 +10,8 @@ use crate::fault::Fault;
 /// A managed process, as far as we look at it.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Process {
-    pub(crate) process_id: String,
+    #[serde(rename = "process_id")]
+    pub(crate) id: String,
     pub(crate) status: String,
     pub(crate) command: String,
     #[serde(default)]
@@ -59,7 +60,7 @@ pub(crate) async fn find(client: &Client, session: &str, name: Option<&str>) -> 
 }
 
 fn choose(session: &str, name: Option<&str>, processes: &[Process], execs: &[ExecInfo]) -> Result<Target, Fault> {
-    let process = |process: &Process| process.process_id.parse().map(Target::Process);
+    let process = |process: &Process| process.id.parse().map(Target::Process);
     let Some(name) = name else {
         let latest_process = processes.iter().max_by_key(|process| process.started_at);
         let latest_exec = execs.iter().max_by_key(|exec| exec.started_at);
@@ -70,13 +71,14 @@ fn choose(session: &str, name: Option<&str>, processes: &[Process], execs: &[Exe
             (None, None) => Err(Fault::new(format!("nothing has been started in session {session}"))),
         };
     };
-    if let Some(found) = processes.iter().find(|process| process.process_id == name) {
+    if let Some(found) = processes.iter().find(|process| process.id == name) {
         return Ok(process(found)?);
     }
     let found = execs.iter().find(|exec| exec.exec_id.as_str() == name);
     found.map(|exec| Target::Exec(exec.exec_id.clone())).ok_or_else(|| {
-        Fault::new(format!("session {session} has neither a process nor a command {name}"))
-            .hint(format!("`strongbox ps --all {session}` lists what there is; finished commands are remembered for a while"))
+        Fault::new(format!("session {session} has neither a process nor a command {name}")).hint(format!(
+            "`strongbox ps --all {session}` lists what there is; finished commands are remembered for a while"
+        ))
     })
 }
 
@@ -87,7 +89,10 @@ mod tests {
 
     fn process(id: &str, second: i64) -> Process {
         let started_at = Timestamp::from_second(second).unwrap();
-        serde_json::from_value(json!({ "process_id": id, "status": "running", "command": "c", "started_at": started_at })).unwrap()
+        serde_json::from_value(
+            json!({ "process_id": id, "status": "running", "command": "c", "started_at": started_at }),
+        )
+        .unwrap()
     }
 
     fn exec(id: &str, second: i64) -> ExecInfo {
@@ -108,7 +113,10 @@ mod tests {
         assert_eq!(choose(Some("e1")), Ok(Target::Exec("e1".parse().unwrap())));
         assert_eq!(choose(None), Ok(Target::Exec("e2".parse().unwrap())));
         assert!(choose(Some("e3")).unwrap_err().contains("e3"));
-        assert_eq!(super::choose("s", None, &processes, &execs[..1]).unwrap(), Target::Process("default".parse().unwrap()));
+        assert_eq!(
+            super::choose("s", None, &processes, &execs[..1]).unwrap(),
+            Target::Process("default".parse().unwrap())
+        );
         assert!(super::choose("s", None, &[], &[]).is_err());
     }
 }

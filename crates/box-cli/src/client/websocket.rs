@@ -40,7 +40,8 @@ impl Client {
         if accept.and_then(|accept| accept.to_str().ok()) != Some(derive_accept_key(key.as_bytes()).as_str()) {
             return Err(Fault::new(format!("{} does not speak WebSocket", self.address)).hint("check --url"));
         }
-        let broke = |error| Fault::new(format!("the connection to {} broke: {error}", self.address)).code("unreachable");
+        let broke =
+            |error| Fault::new(format!("the connection to {} broke: {error}", self.address)).code("unreachable");
         let upgraded = hyper::upgrade::on(&mut opened.response).await.map_err(broke)?;
         let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES_MAX));
         Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await)

@@ -10,7 +10,8 @@ use crate::listing;
 pub(crate) fn main(file: &Path) -> Result<u8, Fault> {
     let settings = Settings::load(Some(file), &Environment::default(), &[])?;
     settings.config()?;
-    let is_set = |setting: Option<&super::Setting>| setting.is_some_and(|setting| setting.origin != super::Origin::Default);
+    let is_set =
+        |setting: Option<&super::Setting>| setting.is_some_and(|setting| setting.origin != super::Origin::Default);
     let count = settings.iter().filter(|(_, setting)| is_set(*setting)).count();
     listing::write_out(format!("{}: good, {count} keys set\n", file.display()).as_bytes())
 }

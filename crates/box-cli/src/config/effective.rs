@@ -103,7 +103,8 @@ impl Settings {
                 }
             }
         }
-        serde_json::from_value(root.into()).map_err(|error| Fault::new(format!("the configuration cannot be used: {error}")))
+        serde_json::from_value(root.into())
+            .map_err(|error| Fault::new(format!("the configuration cannot be used: {error}")))
     }
 }
 

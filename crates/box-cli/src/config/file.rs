@@ -63,7 +63,7 @@ impl Reader<'_> {
             match (Key::find(&full), value.get_ref()) {
                 (Some(key), _) => self.entry(key, value, line),
                 (None, DeValue::Table(inner)) if is_table(&full) => self.table(&format!("{full}."), inner),
-                (None, _) if is_table(&full) => self.refuse(line, format!("{full} is a table; write [{full}]")),
+                (None, _) if is_table(&full) => self.refuse(line, &format!("{full} is a table; write [{full}]")),
                 _ => self.unknown(&full, line),
             }
         }
@@ -76,7 +76,7 @@ impl Reader<'_> {
             Ok(value) => self.entries.push((key, value, line)),
             Err(allowed) => {
                 let written = shortened(written);
-                self.refuse(line, format!("{} = {written} is not allowed; use {allowed}", key.name));
+                self.refuse(line, &format!("{} = {written} is not allowed; use {allowed}", key.name));
             }
         }
     }
@@ -90,10 +90,10 @@ impl Reader<'_> {
                 None => format!("did you mean {meant}?"),
             },
         );
-        self.refuse(line, format!("there is no key {name}; {hint}"));
+        self.refuse(line, &format!("there is no key {name}; {hint}"));
     }
 
-    fn refuse(&mut self, line: usize, reason: String) {
+    fn refuse(&mut self, line: usize, reason: &str) {
         self.problems.push(format!("{}:{line}: {reason}", self.file));
     }
 }
@@ -118,7 +118,8 @@ fn convert(kind: Kind, value: &DeValue<'_>) -> Option<Value> {
         DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix()).ok().map(Value::Whole),
         DeValue::Array(items) => items.iter().map(text).collect::<Option<_>>().map(Value::Texts),
         DeValue::Table(table) if matches!(kind, Kind::Images) => {
-            let entry = |(name, value): (&Spanned<_>, _)| Some((AsRef::<str>::as_ref(name.get_ref()).to_owned(), text(value)?));
+            let entry =
+                |(name, value): (&Spanned<_>, _)| Some((AsRef::<str>::as_ref(name.get_ref()).to_owned(), text(value)?));
             table.iter().map(entry).collect::<Option<BTreeMap<_, _>>>().map(Value::Named)
         }
         _ => None,
@@ -136,7 +137,8 @@ mod tests {
     #[test]
     fn every_type_is_read_with_its_line() {
         let text = "# words\nlisten = \"none\"\nmax_sessions = 1_0\nallowed_hosts = [\n  \"a\",\n]\n[audit]\nfiles = 0x10\n[images]\n\"a:1\" = \"dir:/x\"\n";
-        let mut found: Vec<_> = parse("f", text).unwrap().into_iter().map(|(key, value, line)| (line, key.name, value)).collect();
+        let mut found: Vec<_> =
+            parse("f", text).unwrap().into_iter().map(|(key, value, line)| (line, key.name, value)).collect();
         found.sort_by_key(|(line, ..)| *line);
         let named = Value::Named([("a:1".to_owned(), "dir:/x".to_owned())].into());
         let expected = [

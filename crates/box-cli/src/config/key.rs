@@ -141,9 +141,7 @@ impl Kind {
         let good = match (self, value) {
             (Self::Address, Value::Text(text)) => text == "none" || text.parse::<SocketAddr>().is_ok(),
             (Self::Path, Value::Text(text)) => is_path(text),
-            (Self::Socket, Value::Text(text)) => {
-                text == "none" || is_path(text) && text.len() <= SOCKET_PATH_BYTES_MAX
-            }
+            (Self::Socket, Value::Text(text)) => text == "none" || is_path(text) && text.len() <= SOCKET_PATH_BYTES_MAX,
             (Self::Whole(min, max), Value::Whole(number)) => (min..=max).contains(number),
             (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),
             (Self::Profile, Value::Text(text)) => Profile::built_in(text).is_some(),
@@ -161,7 +159,9 @@ impl Kind {
     /// What would be accepted, in words.
     pub(crate) fn allowed(self) -> String {
         match self {
-            Self::Address => "an address and a port such as \"127.0.0.1:5410\" or \"[::1]:5410\", or \"none\"".to_owned(),
+            Self::Address => {
+                "an address and a port such as \"127.0.0.1:5410\" or \"[::1]:5410\", or \"none\"".to_owned()
+            }
             Self::Path => "an absolute path".to_owned(),
             Self::Socket => format!("an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes, or \"none\""),
             Self::Whole(min, max) => format!("a whole number from {min} to {max}"),

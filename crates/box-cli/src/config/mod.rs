@@ -192,9 +192,12 @@ impl Loader {
 
     fn file(&mut self, path: &Path) {
         match file::read(path) {
-            Ok(entries) => self.by_key.extend(entries.into_iter().map(|(key, value, line)| {
-                (key.name, Setting { value, origin: Origin::File(path.to_owned(), line) })
-            })),
+            Ok(entries) => {
+                let set = |(key, value, line): (&'static Key, _, _)| {
+                    (key.name, Setting { value, origin: Origin::File(path.to_owned(), line) })
+                };
+                self.by_key.extend(entries.into_iter().map(set));
+            }
             Err(problems) => self.problems.extend(problems),
         }
     }
@@ -219,7 +222,9 @@ impl Loader {
     fn text(&mut self, key: &'static Key, text: &str, origin: Origin) {
         match key.kind.read_text(text) {
             Ok(value) => drop(self.by_key.insert(key.name, Setting { value, origin })),
-            Err(allowed) => self.problems.push(format!("{origin}: {} = {text:?} is not allowed; use {allowed}", key.name)),
+            Err(allowed) => {
+                self.problems.push(format!("{origin}: {} = {text:?} is not allowed; use {allowed}", key.name));
+            }
         }
     }
 
@@ -230,7 +235,8 @@ impl Loader {
             if !self.by_key.contains_key("unix_socket") {
                 if Key::find("unix_socket").is_some_and(|key| key.kind.check(&socket).is_err()) {
                     let max = key::SOCKET_PATH_BYTES_MAX;
-                    self.problems.push(format!("{socket} is too long for a socket (at most {max} bytes); set unix_socket"));
+                    self.problems
+                        .push(format!("{socket} is too long for a socket (at most {max} bytes); set unix_socket"));
                 }
                 self.by_key.insert("unix_socket", Setting { value: socket, origin: Origin::Default });
             }
@@ -241,7 +247,8 @@ impl Loader {
         }
         for (given, missing) in [("tls.certificate", "tls.key"), ("tls.key", "tls.certificate")] {
             if let Some(setting) = self.by_key.get(given).filter(|_| !self.by_key.contains_key(missing)) {
-                self.problems.push(format!("{}: {given} is set without {missing}; set both or neither", setting.origin));
+                self.problems
+                    .push(format!("{}: {given} is set without {missing}; set both or neither", setting.origin));
             }
         }
     }

@@ -45,8 +45,8 @@ impl fmt::Display for Value {
     }
 }
 
-fn quoted(text: &String) -> String {
-    toml::Value::String(text.clone()).to_string()
+fn quoted(text: impl AsRef<str>) -> String {
+    toml::Value::String(text.as_ref().to_owned()).to_string()
 }
 
 #[cfg(test)]

@@ -32,10 +32,11 @@ Examples:
     strongbox token create --name me
     strongbox serve --listen 0.0.0.0:5410 --tls-certificate box.crt --tls-key box.key
 
-Everything else is set in a file: `strongbox config show` lists it. Flags win over the environment, the environment over the file.
+Everything else is set in a file: `strongbox config show` lists it. Flags win over the environment,
+and the environment over the file.
 
-Signals: SIGTERM and SIGINT stop it when running requests have ended, the second at once, with all boxes kept; SIGHUP reads the file
-again.
+Signals: SIGTERM or SIGINT stops it when running requests have ended; the second stops it at once
+and keeps all boxes. SIGHUP reads the file again.
 Exit codes: 0 stopped as asked, 125 could not start or run, 128+N stopped at once by signal N.")]
 pub(crate) struct ServeOptions {
     /// Address and port, or none; else 127.0.0.1:5410

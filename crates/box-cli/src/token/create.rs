@@ -22,10 +22,11 @@ use crate::values;
 Examples:
   A token for an agent, good for a month:
     strongbox token create --name agent --expires 30d
-  One for whoever watches the server, into a file that only you can read:
-    (umask 077; strongbox token create --name watch --scope admin > watch.token)
-  Use it:
-    STRONGBOX_TOKEN=$(cat watch.token) strongbox status --url https://box.example
+  Into a file that only you can read, and used from another machine:
+    (umask 077; strongbox token create --name me > box.token)
+    STRONGBOX_TOKEN=$(cat box.token) strongbox status --url https://box.example
+  For what collects metrics:
+    strongbox token create --name metrics --scope admin
 
 As soon as there is a token, callers over TCP need one. The unix socket of the server needs none.")]
 pub(crate) struct CreateOptions {
@@ -63,7 +64,9 @@ pub(crate) fn main(options: &CreateOptions) -> Result<u8, Fault> {
 }
 
 fn after(now: Timestamp, seconds: u64) -> Result<Timestamp, Fault> {
-    let far = || Fault::new(format!("--expires {seconds}s is too far away")).hint("leave it out for a token that never expires");
+    let far = || {
+        Fault::new(format!("--expires {seconds}s is too far away")).hint("leave it out for a token that never expires")
+    };
     let span = SignedDuration::from_secs(i64::try_from(seconds).map_err(|_| far())?);
     now.checked_add(span).map_err(|_| far())
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio_tungstenite::tungstenite::Message;
 
+use super::delivery::{Delivery, INPUT_END};
 use super::{Break, Finish};
 use crate::client::failure::Failure;
 use crate::client::waiting::Waiting;
@@ -32,6 +33,8 @@ pub(super) struct Ear {
     pub(super) cursor: Cursor,
     /// Shown until something is heard.
     pub(super) waiting: Option<Waiting>,
+    /// Whether our input has arrived.
+    input: Delivery,
     /// The last complaint of the server, in case that nothing comes after it.
     complaint: Option<Fault>,
 }
@@ -46,8 +49,13 @@ enum Heard {
 
 impl Ear {
     /// Shows standard output, if at all, and standard error.
-    pub(super) fn new(stdout: Option<Output>, stderr: Output, target: Option<Target>, cursor: Cursor) -> Self {
-        Self { stdout, stderr, target, cursor, waiting: None, complaint: None }
+    pub(super) fn new(
+        (stdout, stderr): (Option<Output>, Output),
+        input: Delivery,
+        target: Option<Target>,
+        cursor: Cursor,
+    ) -> Self {
+        Self { stdout, stderr, target, cursor, waiting: None, input, complaint: None }
     }
 
     /// Listens until the end.
@@ -66,6 +74,10 @@ impl Ear {
                 Message::Close(frame) => {
                     let reason = frame.map_or_else(|| "it was closed".to_owned(), |frame| visible(&frame.to_string()));
                     return Err(self.lost(&reason));
+                }
+                Message::Pong(payload) if payload == INPUT_END => {
+                    self.input.arrive();
+                    Heard::More
                 }
                 _ => Heard::More,
             };
@@ -98,8 +110,9 @@ impl Ear {
     }
 
     fn event(&mut self, text: &str) -> Result<Heard, Fault> {
-        let unreadable = |error: &dyn std::fmt::Display| Fault::new(format!("the server said what cannot be read: {error}"));
-        let event: Value = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
+        let unreadable =
+            |error: &dyn std::fmt::Display| Fault::new(format!("the server said what cannot be read: {error}"));
+        let mut event: Value = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
         self.waiting = None;
         if let Some(cursor) = event["cursor"].as_str() {
             self.cursor = cursor.parse()?;
@@ -107,12 +120,14 @@ impl Ear {
         match event["type"].as_str() {
             Some("started") => self.started(&event),
             Some("gap") => {
-                let (bytes, stream) = (event["bytes"].as_u64().unwrap_or(0), visible(event["stream"].as_str().unwrap_or("output")));
+                let (bytes, stream) =
+                    (event["bytes"].as_u64().unwrap_or(0), visible(event["stream"].as_str().unwrap_or("output")));
                 fault::say(&format!("{bytes} bytes of {stream} are not kept any more and were left out"));
             }
             Some("restarted") => fault::say("the process was started again"),
             Some("ended") => {
-                let info: ExecInfo = serde_json::from_value(event).map_err(|error| unreadable(&error))?;
+                let info: ExecInfo =
+                    serde_json::from_value(event["exec"].take()).map_err(|error| unreadable(&error))?;
                 return Ok(Heard::Last(Finish::Ended(Box::new(info))));
             }
             Some("error") => self.complain(event)?,
@@ -124,14 +139,15 @@ impl Ear {
 
     fn started(&mut self, event: &Value) {
         if self.target.is_none() {
-            self.target = event["exec_id"].as_str().and_then(|id| id.parse().ok()).map(Target::Exec);
+            self.target = event["exec"]["exec_id"].as_str().and_then(|id| id.parse().ok()).map(Target::Exec);
         }
     }
 
     /// A complaint before anything was started is the end. A later one may be about one thing that was asked.
     fn complain(&mut self, event: Value) -> Result<(), Fault> {
         let failure: Result<Failure, _> = serde_json::from_value(event);
-        let fault = failure.map_or_else(|_| Fault::new("the server complained in a way that cannot be read"), Failure::into_fault);
+        let fault = failure
+            .map_or_else(|_| Fault::new("the server complained in a way that cannot be read"), Failure::into_fault);
         if self.target.is_none() {
             return Err(fault);
         }

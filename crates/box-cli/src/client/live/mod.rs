@@ -3,6 +3,7 @@
 //! What both sides say is described in docs/rest.md. When the connection breaks, the output goes on from where it was on a
 //! new one, so that a restart of the server or a bad line costs nothing but a moment.
 
+mod delivery;
 mod ear;
 mod mouth;
 
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
+use self::delivery::Delivery;
 use self::ear::Ear;
 use self::mouth::Mouth;
 use super::http::{Client, encoded, session_path};
@@ -111,7 +113,8 @@ pub(crate) async fn converse(client: &Client, session: &str, start: Start, manne
         Start::Exec(_) => (None, Cursor::default()),
         Start::Attach(target, cursor) => (Some(target.clone()), *cursor),
     };
-    let (stdout, stderr) = match manner.shown {
+    let delivery = Delivery::default();
+    let shown = match manner.shown {
         Shown::Both => (Some(Output::stdout()), Output::stderr()),
         Shown::OnlyError => (None, Output::stdout()),
     };
@@ -122,8 +125,9 @@ pub(crate) async fn converse(client: &Client, session: &str, start: Start, manne
         is_ours,
         meant: manner.signals,
         tells_size: manner.tells_size,
-        ear: Ear::new(stdout, stderr, target, cursor),
-        mouth: Mouth::new(manner.stdin, manner.detach_key),
+        ear: Ear::new(shown, delivery.clone(), target, cursor),
+        mouth: Mouth::new(manner.stdin, delivery.clone(), manner.detach_key),
+        delivery,
     };
     let finish = talk.hold(&start).await?;
     if is_ours && matches!(finish, Finish::OutputClosed) {
@@ -142,6 +146,7 @@ struct Talk<'a> {
     tells_size: bool,
     ear: Ear,
     mouth: Mouth,
+    delivery: Delivery,
 }
 
 impl Talk<'_> {
@@ -196,7 +201,7 @@ impl Talk<'_> {
         let lost = |reason: &str| Fault::new(format!("the connection to {} was lost: {reason}", self.client.address));
         let Some(target) = self.ear.target.clone() else { return Err(lost(reason).code("unreachable")) };
         let mut fault = lost(reason).code("unreachable").hint(resume_command(self.session, &target, self.ear.cursor));
-        if self.mouth.may_have_lost_input() {
+        if self.delivery.may_be_lost() {
             return Err(fault);
         }
         let _waiting = Waiting::start("the connection was lost; connecting again");

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::Finish;
+use super::delivery::{Delivery, INPUT_END};
 use crate::client::websocket::Socket;
 use crate::stdio::Input;
 
@@ -23,21 +24,15 @@ pub(super) struct Mouth {
     stdin: Input,
     /// Whether more input can come.
     is_open: bool,
-    /// Whether bytes were taken from our input that nobody may have got.
-    is_unsure: bool,
+    delivery: Delivery,
     detach_key: Option<u8>,
     buffer: Box<[u8]>,
 }
 
 impl Mouth {
     /// Says what comes from `stdin`.
-    pub(super) fn new(stdin: Input, detach_key: Option<u8>) -> Self {
-        Self { stdin, is_open: true, is_unsure: false, detach_key, buffer: vec![0; CHUNK_BYTES].into() }
-    }
-
-    /// Whether a lost connection may have cost input. What is typed on a terminal is seen to be missing, and typed again.
-    pub(super) fn may_have_lost_input(&self) -> bool {
-        self.is_unsure && !rustix::termios::isatty(rustix::stdio::stdin())
+    pub(super) fn new(stdin: Input, delivery: Delivery, detach_key: Option<u8>) -> Self {
+        Self { stdin, is_open: true, delivery, detach_key, buffer: vec![0; CHUNK_BYTES].into() }
     }
 
     /// Says everything there is to say; returns when the key for that was typed. When nothing can be said any more, it is the
@@ -49,29 +44,31 @@ impl Mouth {
         mut resizes: mpsc::Receiver<WindowSize>,
     ) -> Finish {
         loop {
-            let message = tokio::select! {
-                Some(note) = notes.recv() => Message::text(note.to_string()),
+            tokio::select! {
+                Some(note) = notes.recv() => send(&mut sink, Message::text(note.to_string())).await,
                 Some(size) = resizes.recv() => {
-                    Message::text(json!({ "type": "resize", "rows": size.rows, "columns": size.columns }).to_string())
+                    let note = json!({ "type": "resize", "rows": size.rows, "columns": size.columns });
+                    send(&mut sink, Message::text(note.to_string())).await;
                 }
-                count = self.stdin.read(&mut self.buffer), if self.is_open => match count {
+                count = self.stdin.read(&mut self.buffer), if self.is_open => {
+                    self.delivery.send();
                     // Input that cannot be read has ended, too.
-                    Ok(0) | Err(_) => {
+                    let count = count.unwrap_or(0);
+                    let before_key = self.until_detach_key(count);
+                    let bytes = self.buffer[..before_key.unwrap_or(count)].to_vec();
+                    if count == 0 {
                         self.is_open = false;
-                        Message::text(json!({ "type": "stdin_end" }).to_string())
+                        send(&mut sink, Message::text(json!({ "type": "stdin_end" }).to_string())).await;
+                        send(&mut sink, Message::Ping(INPUT_END.into())).await;
+                    } else {
+                        send(&mut sink, Message::binary(bytes)).await;
                     }
-                    Ok(count) => match self.until_detach_key(count) {
-                        Some(before) => {
-                            send(&mut sink, Message::binary(self.buffer[..before].to_vec())).await;
-                            return Finish::Detached;
-                        }
-                        None => Message::binary(self.buffer[..count].to_vec()),
-                    },
+                    if before_key.is_some() {
+                        return Finish::Detached;
+                    }
                 },
                 else => pending().await,
-            };
-            self.is_unsure |= message.is_binary();
-            send(&mut sink, message).await;
+            }
         }
     }
 

@@ -23,8 +23,9 @@ Examples:
   Only watch, from the start:
     strongbox attach tools --no-stdin --since-cursor 0.0.0
 
-Ctrl-] detaches on a terminal, Ctrl-C everywhere; the process goes on. The end of our input (Ctrl-D) is passed on as the end of its
-input. Exit codes: 0 after detaching, else those of `run`; `strongbox --help` lists them.")]
+Ctrl-] detaches on a terminal, Ctrl-C everywhere; the process goes on. The end of the input (Ctrl-D)
+is passed on as the end of its input.
+Exit codes: 0 after detaching, else those of `run`; `strongbox --help` lists them.")]
 pub(crate) struct AttachOptions {
     /// The session
     session: String,
@@ -45,7 +46,8 @@ pub(crate) struct AttachOptions {
 pub(crate) fn main(options: &AttachOptions) -> Result<u8, Fault> {
     let target = Target::Process(options.process.parse()?);
     let finish = ask(&options.server, async |client| {
-        let process: Process = client.get(&session_path(&options.session, &["processes", &options.process])).await?.read()?;
+        let process: Process =
+            client.get(&session_path(&options.session, &["processes", &options.process])).await?.read()?;
         let now = process.cursor.as_deref().map(str::parse).transpose()?;
         let cursor = options.since_cursor.or(now).unwrap_or_default();
         // The terminal keeps editing lines, because the process has none of its own; only one more key ends a line.

@@ -30,7 +30,8 @@ Examples:
   Start it and come back later:
     strongbox exec demo --detach -- make test; strongbox logs -f demo
 
-Signals: the first SIGINT, SIGTERM, SIGHUP or SIGQUIT is passed to the command, the second kills it with all its children.
+Signals: the first SIGINT, SIGTERM, SIGHUP or SIGQUIT is passed to the command, the second kills it
+with all its children.
 When the connection breaks, the command goes on, and its output is shown from where it was.
 Exit codes: those of `run`; `strongbox --help` lists them.")]
 pub(crate) struct ExecOptions {
@@ -50,6 +51,7 @@ pub(crate) struct ExecOptions {
 /// How a command is run.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Command")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that can be typed")]
 struct CommandOptions {
     /// Pass standard input on even from a terminal; a pipe or file is always passed on
     #[arg(short, long)]
@@ -57,7 +59,8 @@ struct CommandOptions {
     /// Give the command a terminal
     #[arg(short, long)]
     tty: bool,
-    /// Kill everything after this time; fractions count. At most what the profile allows, which is also its default
+    /// Kill everything after this time; fractions count. Without it the profile decides, and it is never more than the
+    /// profile allows
     #[arg(long, value_name = "SECONDS", value_parser = values::timeout_ms, allow_hyphen_values = true)]
     timeout: Option<u64>,
     /// Destroy the session, too, when the time is over
@@ -117,15 +120,15 @@ pub(super) fn run(
         let stdin = if takes_input { Input::stdin() } else { Input::Silent };
         // Held until the command has ended: its drop gives the terminal back on every way out of here, a panic included.
         let _raw_mode = if tty && takes_input { RawMode::enter() } else { None };
-        let manner =
-            Manner { stdin, shown: Shown::Both, tells_size: tty, detach_key: None, signals: Meant::Command };
+        let manner = Manner { stdin, shown: Shown::Both, tells_size: tty, detach_key: None, signals: Meant::Command };
         live::converse(client, session, Start::Exec(body.into()), manner).await
     })
 }
 
 fn detach(options: &ExecOptions, body: &Value) -> Result<u8, Fault> {
     let path = format!("{}?wait=false", session_path(&options.session, &["exec"]));
-    let info = ask(&options.server, async |client| patiently("making the box", client.post(&path, body)).await)?.json()?;
+    let info =
+        ask(&options.server, async |client| patiently("making the box", client.post(&path, body)).await)?.json()?;
     if options.command.json {
         return listing::write_json(&info);
     }

@@ -25,8 +25,8 @@ Examples:
     strongbox logs -f tools web
     strongbox logs -f --since-cursor 0.5120.0 tools web
 
-Standard output and standard error of the command come out on the same streams of ours. Following ends when the command
-does, with its exit code, or with Ctrl-C.")]
+Standard output and standard error of the command come out on the same streams of ours. Following
+ends when the command does, with its exit code, or with Ctrl-C.")]
 pub(crate) struct LogsOptions {
     /// The session
     session: String,
@@ -73,7 +73,8 @@ async fn follow(client: &Client, options: &LogsOptions, target: Target) -> Resul
 /// Everything that is kept, one stream after the other.
 async fn read(client: &Client, options: &LogsOptions, target: &Target) -> Result<u8, Fault> {
     let from = options.since_cursor.unwrap_or_default();
-    let mut streams = vec![(StreamName::Stderr, from.stderr, if options.stderr { Output::stdout() } else { Output::stderr() })];
+    let mut streams =
+        vec![(StreamName::Stderr, from.stderr, if options.stderr { Output::stdout() } else { Output::stderr() })];
     if !options.stderr {
         streams.insert(0, (StreamName::Stdout, from.stdout, Output::stdout()));
     }
@@ -101,14 +102,14 @@ fn path(session: &str, target: &Target, stream: StreamName) -> String {
 async fn copy(client: &Client, path: &str, mut from: u64, output: &mut Output) -> Result<bool, Fault> {
     loop {
         let answer = client.get(&format!("{path}&from={from}")).await?;
-        let missing: u64 = answer.header("strongbox-gap").and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
-        if missing > 0 {
+        let number = |name: &str| answer.header(name).and_then(|value| value.parse::<u64>().ok());
+        if let Some(missing) = number("strongbox-gap") {
             fault::say(&format!("{missing} bytes are not kept any more and were left out"));
         }
         if answer.body.is_empty() {
             return Ok(true);
         }
-        from += missing + answer.body.len() as u64;
+        from = number("strongbox-offset").unwrap_or(from) + answer.body.len() as u64;
         if write(output, &answer.body).await.is_err() {
             return Ok(false);
         }

@@ -64,9 +64,11 @@ async fn collect(client: &Client, options: &PsOptions) -> Result<Vec<Found>, Fau
             Ok(all.into_iter().filter(runs).collect())
         };
         let listed = match (list("processes").await, list("execs").await) {
-            (Ok(processes), Ok(execs)) => Found { processes, execs, session },
+            (Ok(processes), Ok(execs)) => Found { session, processes, execs },
             // A session of a list may be gone by the time that it is asked about.
-            (Err(fault), _) | (_, Err(fault)) if fault.code == "session_not_found" && options.session.is_none() => continue,
+            (Err(fault), _) | (_, Err(fault)) if fault.code == "session_not_found" && options.session.is_none() => {
+                continue;
+            }
             (Err(fault), _) | (_, Err(fault)) => return Err(fault),
         };
         found.push(listed);
@@ -84,7 +86,8 @@ async fn busy_sessions(client: &Client, all: bool) -> Result<Vec<String>, Fault>
 }
 
 fn as_json(found: &[Found]) -> Value {
-    let one = |found: &Found| json!({ "session_id": found.session, "processes": found.processes, "execs": found.execs });
+    let one =
+        |found: &Found| json!({ "session_id": found.session, "processes": found.processes, "execs": found.execs });
     found.iter().map(one).collect()
 }
 
@@ -96,7 +99,7 @@ fn as_text(found: &[Found]) -> Result<String, Fault> {
         for value in processes {
             let process: Process = serde_json::from_value(value.clone()).map_err(unreadable)?;
             let (started, words) = (ago(process.started_at, now), process.command_line());
-            table.row([session.clone(), "process".into(), process.process_id.clone(), process.state(), started, words]);
+            table.row([session.clone(), "process".into(), process.id.clone(), process.state(), started, words]);
         }
         for value in execs {
             let exec: ExecInfo = serde_json::from_value(value.clone()).map_err(unreadable)?;

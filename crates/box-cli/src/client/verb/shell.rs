@@ -22,7 +22,8 @@ Examples:
   Another program on a terminal:
     strongbox shell demo -- python3
 
-A shell is a command like any other: its time is limited by the session's profile (see `strongbox profiles --json`).
+A shell is a command like any other: its time is limited by the session's profile, as
+`strongbox session show` tells (\"deadline at most\").
 Exit codes: those of `run`; `strongbox --help` lists them.")]
 pub(crate) struct ShellOptions {
     /// The session; it is made if there is none of that name

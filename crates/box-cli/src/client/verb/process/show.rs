@@ -21,7 +21,7 @@ pub(crate) fn main(options: &OneOptions) -> Result<u8, Fault> {
     let process: Process = answer.read()?;
     let lines = pairs(&[
         ("session", options.session.clone()),
-        ("process", process.process_id.clone()),
+        ("process", process.id.clone()),
         ("status", process.state()),
         ("command", process.command_line()),
         ("started", ago(process.started_at, Timestamp::now())),

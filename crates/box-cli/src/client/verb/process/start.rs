@@ -66,8 +66,8 @@ pub(crate) fn main(options: &StartOptions) -> Result<u8, Fault> {
 }
 
 fn body(options: &StartOptions) -> Result<Map<String, Value>, Fault> {
-    let argv = values::argv(&options.argv)?;
-    let (command, args) = argv.split_first().ok_or_else(|| Fault::new("a command is needed after --"))?;
+    let typed = values::argv(&options.argv)?;
+    let (command, args) = typed.split_first().ok_or_else(|| Fault::new("a command is needed after --"))?;
     let mut body = options.session_options.fields()?;
     let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
     put("process_id", json!(options.process));
@@ -109,7 +109,8 @@ mod tests {
             "process_id": "web", "command": "serve", "args": [], "env": { "A": "b" }, "restart": "always", "cwd": "/srv",
             "replace": true, "memory_mb": 64,
         });
-        let arguments = ["s", "web", "--memory=64", "--restart=always", "--replace", "-e", "A=b", "-w", "/srv", "--", "serve"];
+        let arguments =
+            ["s", "web", "--memory=64", "--restart=always", "--replace", "-e", "A=b", "-w", "/srv", "--", "serve"];
         assert_eq!(typed(&arguments), Ok(expected));
         for wrong in [&["s"][..], &["s", "web", "cat"], &["--", "cat"], &["s", "--restart=maybe", "--", "cat"]] {
             assert!(typed(wrong).is_err(), "{wrong:?}");

@@ -42,7 +42,8 @@ pub(crate) fn main(options: &CreateOptions) -> Result<u8, Fault> {
         fields.insert("env".to_owned(), exec::environment(&options.env, false)?);
     }
     let path = options.session.as_ref().map_or_else(|| "/v1/sessions".to_owned(), |id| session_path(id, &[]));
-    let made = ask(&options.server, async |client| patiently("making the box", client.post(&path, &json!(fields))).await)?;
+    let made =
+        ask(&options.server, async |client| patiently("making the box", client.post(&path, &json!(fields))).await)?;
     let session = made.json()?;
     if options.format.json {
         return listing::write_json(&session);

@@ -34,7 +34,8 @@ pub(crate) struct LsOptions {
 
 #[derive(Debug, Deserialize)]
 struct Session {
-    session_id: String,
+    #[serde(rename = "session_id")]
+    id: String,
     state: String,
     image: String,
     network: String,
@@ -83,13 +84,14 @@ pub(in crate::client::verb) async fn list(
 
 fn as_text(sessions: Vec<Value>) -> Result<String, Fault> {
     let now = Timestamp::now();
-    let mut table = Table::new(&["SESSION", "STATE", "IMAGE", "NETWORK", "COMMANDS", "PROCESSES", "CREATED", "EXPIRES"]);
+    let mut table =
+        Table::new(&["SESSION", "STATE", "IMAGE", "NETWORK", "COMMANDS", "PROCESSES", "CREATED", "EXPIRES"]);
     for value in sessions {
         let session: Session = serde_json::from_value(value)
             .map_err(|error| Fault::new(format!("the server's answer cannot be understood: {error}")))?;
         let expires = session.expires_at.map_or_else(|| "never".to_owned(), |at| in_time(at, now));
         table.row([
-            session.session_id,
+            session.id,
             session.state,
             session.image,
             session.network,
