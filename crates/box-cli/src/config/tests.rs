@@ -151,3 +151,11 @@ fn the_example_file_as_it_is_sets_nothing() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/config.example.toml");
     assert_eq!(file::parse("example", &std::fs::read_to_string(path).unwrap()).unwrap().len(), 0);
 }
+
+#[test]
+fn the_documentation_names_every_key() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md")).unwrap();
+    for key in &KEYS {
+        assert!(text.contains(&format!("`{}`", key.name)), "{}", key.name);
+    }
+}

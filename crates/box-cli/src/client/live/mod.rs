@@ -130,7 +130,7 @@ pub(crate) async fn converse(client: &Client, session: &str, start: Start, manne
         delivery,
     };
     let finish = talk.hold(&start).await?;
-    if is_ours && matches!(finish, Finish::OutputClosed) {
+    if is_ours && matches!(finish, Finish::OutputClosed | Finish::Interrupted(_)) {
         talk.cancel().await;
     }
     Ok(finish)
@@ -181,17 +181,13 @@ impl Talk<'_> {
         let (notes, to_say) = mpsc::channel(4);
         let (sizes, resizes) = mpsc::channel(4);
         let sizes = self.tells_size.then_some(sizes);
-        let known = self.ear.target.clone();
         tokio::select! {
             heard = self.ear.hear(stream) => heard,
             finish = self.mouth.speak(sink, to_say, resizes) => Ok(finish),
-            signal = obey(&mut self.signals, self.meant, notes) => match self.meant {
-                Meant::Us => Ok(Finish::Detached),
-                Meant::Command => {
-                    cancel(self.client, self.session, known.as_ref()).await;
-                    Ok(Finish::Interrupted(signal))
-                }
-            },
+            signal = obey(&mut self.signals, self.meant, notes) => Ok(match self.meant {
+                Meant::Us => Finish::Detached,
+                Meant::Command => Finish::Interrupted(signal),
+            }),
             never = watch_size(sizes) => match never {},
         }
     }
@@ -221,13 +217,9 @@ impl Talk<'_> {
 
     /// Ends the command by force. It may have ended by itself, so what comes of it does not matter.
     async fn cancel(&self) {
-        cancel(self.client, self.session, self.ear.target.as_ref()).await;
-    }
-}
-
-async fn cancel(client: &Client, session: &str, target: Option<&Target>) {
-    if let Some(Target::Exec(exec)) = target {
-        drop(client.post(&session_path(session, &["execs", exec.as_str(), "cancel"]), &json!({})).await);
+        if let Some(Target::Exec(exec)) = &self.ear.target {
+            drop(self.client.post(&session_path(self.session, &["execs", exec.as_str(), "cancel"]), &json!({})).await);
+        }
     }
 }
 
