@@ -1,5 +1,6 @@
 //! The domain of Strongbox: what a box is, what it guarantees, who may mount what, and how one talks to its agent.
 
+pub mod audit;
 pub mod backend;
 pub mod call;
 pub mod caller;

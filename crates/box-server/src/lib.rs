@@ -1,11 +1,44 @@
 //! Doors over HTTP: the REST door, who may come in, and what is listened on.
 
+mod app;
+mod auth;
+mod body;
+mod cached;
+mod events;
+mod extract;
+mod failure;
+mod feed;
+mod gate;
+mod limits;
+mod listen;
+mod metrics;
+mod observe;
+mod range;
+mod rest;
+mod routes;
+mod serve;
+mod signal;
+mod socket;
+mod stream;
+#[cfg(test)]
+mod testing;
+mod tls;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use box_core::{Service, Store};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::app::App;
+use crate::gate::Gate;
+use crate::listen::UnixDoor;
+use crate::serve::Server;
+
+pub use gate::Peer;
 
 /// What the server listens on, and whom it lets in.
 #[derive(Debug, Clone)]
@@ -39,15 +72,85 @@ pub struct Error {
     message: String,
 }
 
+impl Error {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
 /// A server that listens.
-#[derive(Debug)]
 pub struct Bound {
     addresses: Vec<String>,
+    tcp: Option<(TcpListener, Option<TlsAcceptor>)>,
+    unix: Option<UnixDoor>,
+    server: Server,
+}
+
+impl std::fmt::Debug for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bound").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
 }
 
 /// Starts to listen. Refuses to listen beyond the loopback while there is no token.
-pub async fn bind(_config: ServerConfig, _service: Service, _store: Arc<dyn Store>) -> Result<Bound, Error> {
-    Ok(Bound { addresses: Vec::new() })
+pub async fn bind(config: ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<Bound, Error> {
+    let app = app(&config, service, store)?;
+    if config.listen.is_none() && config.unix_socket.is_none() {
+        return Err(Error::new("there is nothing to listen on; give an address or the path of a Unix socket"));
+    }
+    if let Some(address) = config.listen {
+        refuse_open_door(&app, address).await?;
+    }
+    let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
+    let tcp = match config.listen {
+        Some(address) => Some((listen::tcp(address).await?, tls)),
+        None => None,
+    };
+    let unix = config.unix_socket.as_deref().map(listen::unix).transpose()?;
+    let addresses = addresses(tcp.as_ref(), config.unix_socket)?;
+    let server = Server::new(app.clone(), routes::router(app));
+    Ok(Bound { addresses, tcp, unix, server })
+}
+
+/// All routes with what surrounds them, as one service. Whoever calls it puts a [`Peer`] into the extensions of each request.
+/// This is how tests knock without a socket.
+pub fn router(config: &ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<axum::Router, Error> {
+    Ok(routes::router(app(config, service, store)?))
+}
+
+/// The OpenAPI document as JSON.
+pub fn openapi() -> &'static str {
+    routes::document_text()
+}
+
+fn app(config: &ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<App, Error> {
+    let gate = Gate::new(&config.allowed_hosts, &config.allowed_origins).map_err(Error::new)?;
+    Ok(App::new(service, store, gate))
+}
+
+async fn refuse_open_door(app: &App, address: SocketAddr) -> Result<(), Error> {
+    if address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    let unreadable = |error| Error::new(format!("the tokens cannot be read: {error}"));
+    if !app.tokens().is_empty().await.map_err(unreadable)? {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "{address} can be reached from other machines and there is no token, so anybody could run commands here; make one with \
+         `strongbox token create NAME`, or listen on 127.0.0.1"
+    )))
+}
+
+fn addresses(tcp: Option<&(TcpListener, Option<TlsAcceptor>)>, unix: Option<PathBuf>) -> Result<Vec<String>, Error> {
+    let by_tcp = tcp.map(|(listener, tls)| {
+        let address =
+            listener.local_addr().map_err(|error| Error::new(format!("the address cannot be told: {error}")))?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{address}"))
+    });
+    let by_unix = unix.map(|path| Ok(format!("unix:{}", path.display())));
+    by_tcp.into_iter().chain(by_unix).collect()
 }
 
 impl Bound {
@@ -58,7 +161,10 @@ impl Bound {
 
     /// Serves until `shutdown` completes, then lets running requests end for a while.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
-        shutdown.await;
+        self.server.run(self.tcp, self.unix, shutdown).await;
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

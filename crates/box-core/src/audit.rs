@@ -1,0 +1,138 @@
+//! The audit log: who asked for what and how it ended, in lines that cannot be changed without anybody noticing.
+//!
+//! ```text
+//! <dir>/audit.lock           held by the one process that writes
+//! <dir>/audit-000001.jsonl   {"anchor":"audit-000001.jsonl","seq":0,"prev":"00…","hash":"…"}
+//!                            {"seq":1,"at":"…","subject":"…",…,"prev":"…","hash":"…"}
+//! <dir>/audit-000002.jsonl   {"anchor":"audit-000002.jsonl","seq":1,"prev":"…","hash":"…"}
+//! ```
+//!
+//! Every line ends with a SHA-256 of the object that it would be without that hash, and repeats that of the line before as
+//! `prev`: a chain through all files. A file starts with an anchor that says where the one before ended, so that the oldest
+//! can be removed and the rest still be verified.
+//!
+//! The chain has no secret. Whoever can write the files can cut off the newest lines, or write a whole new log; to notice
+//! that, keep [`Verdict::last_seq`] and [`Verdict::last_hash`] somewhere else now and then.
+
+mod entry;
+mod files;
+mod line;
+mod resume;
+mod verify;
+mod writer;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use box_wire::Invalid;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{Error, Result};
+use writer::{Order, Writer};
+
+pub use entry::{AuditEntry, CommandText, Outcome};
+pub use verify::{Problem, Verdict, verify};
+
+/// Entries that can wait for the writer. Whoever appends waits when there are more.
+const QUEUE_ENTRIES_MAX: usize = 1024;
+
+/// Smallest size of a file before the next one is begun.
+const FILE_BYTES_MIN: u64 = 1024;
+
+/// What an operator can set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditOptions {
+    /// Size from which on a new file is begun. One line is never divided.
+    pub file_bytes_max: u64,
+    /// Most files that are kept; the oldest go first.
+    pub files_max: usize,
+    /// How commands are written down.
+    pub commands: CommandText,
+}
+
+impl Default for AuditOptions {
+    fn default() -> Self {
+        Self { file_bytes_max: 64 << 20, files_max: 16, commands: CommandText::Hash }
+    }
+}
+
+impl AuditOptions {
+    fn validate(&self) -> Result<(), Invalid> {
+        if self.file_bytes_max < FILE_BYTES_MIN {
+            let allowed = format!("at least {FILE_BYTES_MIN} bytes");
+            return Err(Invalid::new("file_bytes_max", self.file_bytes_max, allowed));
+        }
+        if self.files_max == 0 {
+            return Err(Invalid::new("files_max", self.files_max, "at least 1"));
+        }
+        Ok(())
+    }
+}
+
+/// What went wrong last and is not put right yet. Shared with the writer.
+type Trouble = Arc<Mutex<Option<String>>>;
+
+/// A log that is being written. Dropping it waits until everything that was appended is in the file.
+#[derive(Debug)]
+pub struct AuditLog {
+    commands: CommandText,
+    trouble: Trouble,
+    /// Taken only by `drop`: without a sender the writer comes to its end.
+    queue: Option<mpsc::Sender<Order>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl AuditLog {
+    /// Goes on with the log in a directory, or begins one. A line that a crash left half-written is cut off, and an entry
+    /// says so. One process at a time can have a log open.
+    pub fn open(dir: &Path, options: AuditOptions) -> Result<Self> {
+        options.validate()?;
+        let trouble = Trouble::default();
+        let (queue, inbox) = mpsc::channel(QUEUE_ENTRIES_MAX);
+        let writer = Writer::open(dir, options, Arc::clone(&trouble))?;
+        let writer = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run(inbox))
+            .map_err(|error| Error::io("starting the thread that writes the audit log", error))?;
+        Ok(Self { commands: options.commands, trouble, queue: Some(queue), writer: Some(writer) })
+    }
+
+    /// Adds an entry. Waits for room in the queue, never for the disk.
+    ///
+    /// An error says that the log cannot be written at the moment, so that whoever must not act unseen can refuse to act.
+    /// The entry is tried all the same, and once the log can be written again an entry tells how many are missing.
+    pub async fn append(&self, entry: AuditEntry) -> Result<()> {
+        self.send(Order::Append(Box::new(entry.bounded(self.commands)))).await?;
+        match &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some(trouble) => Err(not_written(trouble)),
+        }
+    }
+
+    /// Waits until everything that was appended is on the disk.
+    pub async fn flush(&self) -> Result<()> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Order::Flush(answer)).await?;
+        let outcome = answered.await.map_err(|_| not_written("its writer has ended"))?;
+        outcome.map_err(|trouble| not_written(&trouble))
+    }
+
+    async fn send(&self, order: Order) -> Result<()> {
+        let ended = || not_written("its writer has ended");
+        self.queue.as_ref().ok_or_else(ended)?.send(order).await.map_err(|_| ended())
+    }
+}
+
+impl Drop for AuditLog {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if self.writer.take().is_some_and(|writer| writer.join().is_err()) {
+            tracing::error!("the writer of the audit log panicked; the last entries may be missing");
+        }
+    }
+}
+
+fn not_written(trouble: &str) -> Error {
+    Error::io("writing the audit log", std::io::Error::other(trouble.to_owned()))
+}

@@ -1,0 +1,172 @@
+//! The one thread that writes. Each line is one call of the system: a killed process leaves at most one unfinished.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::line::Chain;
+use super::resume::{End, resume};
+use super::{AuditEntry, AuditOptions, Trouble, files};
+use crate::{Error, Result};
+
+/// What the thread is asked to do, in order.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Write an entry.
+    Append(Box<AuditEntry>),
+    /// Answer when everything before this is on the disk.
+    Flush(oneshot::Sender<Result<(), String>>),
+}
+
+/// What the thread owns.
+#[derive(Debug)]
+pub(super) struct Writer {
+    dir: PathBuf,
+    options: AuditOptions,
+    file: File,
+    number: u64,
+    /// Bytes of the file that are whole lines.
+    bytes: u64,
+    /// Whether the file may hold more than that, because writing a line failed in the middle.
+    torn: bool,
+    /// Whether the file holds no entry yet. The first one goes into it however long it is.
+    fresh: bool,
+    chain: Chain,
+    /// Entries that could not be written since the last one that could.
+    missing: u64,
+    trouble: Trouble,
+    _lock: files::Lock,
+}
+
+impl Writer {
+    /// Goes on where the log in a directory ends.
+    pub(super) fn open(dir: &Path, options: AuditOptions, trouble: Trouble) -> Result<Self> {
+        files::prepare(dir)?;
+        let lock = files::lock(dir)?;
+        let End { file, number, bytes, fresh, chain, repair } = resume(dir)?;
+        let mut writer = Self {
+            dir: dir.to_owned(),
+            options,
+            file,
+            number,
+            bytes,
+            torn: false,
+            fresh,
+            chain,
+            missing: 0,
+            trouble,
+            _lock: lock,
+        };
+        if writer.bytes > 0 {
+            // The operator may want fewer now than before.
+            writer.remove_oldest();
+        }
+        if let Some(detail) = repair {
+            writer.write(&AuditEntry::repair(detail)).map_err(|error| Error::io("repairing the audit log", error))?;
+        }
+        Ok(writer)
+    }
+
+    /// Writes until the last sender is gone and nothing waits any more.
+    pub(super) fn run(mut self, mut inbox: mpsc::Receiver<Order>) {
+        while let Some(order) = inbox.blocking_recv() {
+            match order {
+                Order::Append(entry) => self.append(&entry),
+                // Whoever waited may have gone away.
+                Order::Flush(answer) => drop(answer.send(self.flush())),
+            }
+        }
+    }
+
+    fn append(&mut self, entry: &AuditEntry) {
+        if let Err(error) = self.note_missing().and_then(|()| self.write(entry)) {
+            self.missing += 1;
+            let told = self.set_trouble(Some(error.to_string()));
+            // Said once; everybody who appends is told too.
+            if told.is_none() {
+                tracing::error!(%error, "the audit log cannot be written; entries are missing until it can be");
+            }
+        } else {
+            self.set_trouble(None);
+        }
+    }
+
+    fn note_missing(&mut self) -> io::Result<()> {
+        if self.missing > 0 {
+            let detail = format!("{} entries before this one could not be written and are missing", self.missing);
+            self.write(&AuditEntry::repair(detail))?;
+            self.missing = 0;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        self.file.sync_data().map_err(|error| error.to_string())?;
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
+    }
+
+    /// Says how things stand, and returns how they stood.
+    fn set_trouble(&self, trouble: Option<String>) -> Option<String> {
+        std::mem::replace(&mut *self.trouble.lock().unwrap_or_else(PoisonError::into_inner), trouble)
+    }
+
+    /// Writes one entry, in a new file if this one has no room for it.
+    fn write(&mut self, entry: &AuditEntry) -> io::Result<()> {
+        self.anchor()?;
+        let (line, chain) = self.chain.entry(entry)?;
+        if self.fresh || self.bytes + line.len() as u64 <= self.options.file_bytes_max {
+            self.write_line(&line, chain)?;
+        } else {
+            self.rotate()?;
+            // Another line than before: it continues the anchor of the new file.
+            let (line, chain) = self.chain.entry(entry)?;
+            self.write_line(&line, chain)?;
+        }
+        self.fresh = false;
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        let number = self.number.saturating_add(1);
+        self.file = files::create(&self.dir, number)?;
+        (self.number, self.bytes, self.torn, self.fresh) = (number, 0, false, true);
+        self.anchor()
+    }
+
+    /// Begins the file, if that was not done yet. Only then are older ones removed: one of them knew where the log ended.
+    fn anchor(&mut self) -> io::Result<()> {
+        if self.bytes > 0 {
+            return Ok(());
+        }
+        let (line, chain) = self.chain.anchor(&files::name(self.number))?;
+        self.write_line(&line, chain)?;
+        self.remove_oldest();
+        Ok(())
+    }
+
+    fn write_line(&mut self, line: &[u8], chain: Chain) -> io::Result<()> {
+        if self.torn {
+            self.file.set_len(self.bytes)?;
+        }
+        self.torn = true;
+        self.file.write_all(line)?;
+        self.torn = false;
+        self.bytes += line.len() as u64;
+        self.chain = chain;
+        Ok(())
+    }
+
+    fn remove_oldest(&self) {
+        let removed = files::list(&self.dir).and_then(|numbers| {
+            let excess = numbers.len().saturating_sub(self.options.files_max);
+            numbers[..excess].iter().try_for_each(|number| files::remove(&self.dir, *number))
+        });
+        if let Err(error) = removed {
+            tracing::warn!(%error, "the oldest files of the audit log could not be removed; the next file tries again");
+        }
+    }
+}

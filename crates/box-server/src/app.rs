@@ -1,0 +1,108 @@
+//! What every handler works with.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use box_core::{BackendName, Caller, Capabilities, Service, Store};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::Tokens;
+use crate::cached::Cached;
+use crate::failure::Failure;
+use crate::gate::Gate;
+use crate::limits;
+use crate::metrics::Metrics;
+use crate::socket::Relays;
+
+/// What every handler works with. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct App(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    service: Service,
+    tokens: Tokens,
+    gate: Gate,
+    metrics: Metrics,
+    relays: Relays,
+    backend: Cached<(BackendName, Capabilities)>,
+    tasks: TaskTracker,
+    closing: CancellationToken,
+    abort: CancellationToken,
+}
+
+impl App {
+    /// A door to a service.
+    pub(crate) fn new(service: Service, store: Arc<dyn Store>, gate: Gate) -> Self {
+        Self(Arc::new(Inner {
+            metrics: Metrics::new(service.clone()),
+            service,
+            tokens: Tokens::new(store),
+            gate,
+            relays: Relays::default(),
+            backend: Cached::new(limits::READINESS_AGE_MAX),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            abort: CancellationToken::new(),
+        }))
+    }
+
+    /// What callers ask.
+    pub(crate) fn service(&self) -> &Service {
+        &self.0.service
+    }
+
+    /// Who may come in.
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    /// From where.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.0.gate
+    }
+
+    /// What is counted.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// Up to where the line relays have delivered.
+    pub(crate) fn relays(&self) -> &Relays {
+        &self.0.relays
+    }
+
+    /// Everything that runs in the background, to wait for at the end.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.0.tasks
+    }
+
+    /// Fires when the server stops: whoever streams ends its stream.
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.0.closing
+    }
+
+    /// Fires when nobody is waited for any more.
+    pub(crate) fn abort(&self) -> &CancellationToken {
+        &self.0.abort
+    }
+
+    /// How the backend stands, looked at now and then.
+    pub(crate) async fn backend(&self, caller: &Caller) -> Result<(BackendName, Capabilities), Failure> {
+        Ok(self.0.backend.get(self.service().backend_info(caller)).await?)
+    }
+
+    /// Does something to its end, also when the caller hangs up meanwhile: what was begun is never left half done.
+    pub(crate) async fn finish<T, F>(&self, work: impl FnOnce(Service) -> F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = box_core::Result<T>> + Send + 'static,
+    {
+        let done = self.tasks().spawn(work(self.service().clone()));
+        match done.await {
+            Ok(result) => Ok(result?),
+            Err(error) => Err(Failure::internal(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Who is asking: a token becomes a caller, and a caller may do what its scopes say.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use box_core::token::TokenRow;
+use box_core::{Caller, Scope, Store};
+use http::{HeaderMap, header, request::Parts};
+use jiff::Timestamp;
+
+use crate::app::App;
+use crate::cached::Cached;
+use crate::failure::Failure;
+use crate::gate::Peer;
+use crate::limits;
+
+/// Before this, a subprotocol of a WebSocket is a token. Browsers cannot set any other header there.
+const PROTOCOL_PREFIX: &str = "bearer.";
+
+/// The tokens that open this door.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    store: Arc<dyn Store>,
+    rows: Cached<Arc<[TokenRow]>>,
+}
+
+/// What a request shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Shown<'a> {
+    Nothing,
+    Token(&'a str),
+    /// Something that is not one token, whatever it is.
+    Nonsense,
+}
+
+impl Tokens {
+    /// Those of a store.
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, rows: Cached::new(limits::TOKENS_AGE_MAX) }
+    }
+
+    /// Whether there is none at all, good or expired.
+    pub(crate) async fn is_empty(&self) -> box_core::Result<bool> {
+        Ok(self.rows().await?.is_empty())
+    }
+
+    async fn rows(&self) -> box_core::Result<Arc<[TokenRow]>> {
+        self.rows.get(async { Ok(self.store.tokens().await?.into()) }).await
+    }
+
+    /// Who came. Without a token only the owner of the machine does: by the Unix socket always, by the loopback while there
+    /// are no tokens.
+    async fn caller(&self, peer: Peer, shown: &Shown<'_>) -> Result<Caller, Failure> {
+        let rows = self.rows().await?;
+        match shown {
+            Shown::Token(token) => check(&rows, token, Timestamp::now()).ok_or_else(Failure::unauthorized),
+            Shown::Nothing if peer == Peer::Unix || (rows.is_empty() && peer.is_local()) => Ok(Caller::local()),
+            Shown::Nothing | Shown::Nonsense => Err(Failure::unauthorized()),
+        }
+    }
+}
+
+/// Stands in for `box_core::token::check(rows, presented, now).ok()`, and is the single place to swap.
+fn check(rows: &[TokenRow], presented: &str, now: Timestamp) -> Option<Caller> {
+    use sha2::{Digest, Sha256};
+    let hash: String = Sha256::digest(presented.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let good = |row: &&TokenRow| row.hash == hash && row.expires_at.is_none_or(|end| now < end);
+    let row = rows.iter().find(good)?;
+    Some(Caller { subject: row.name.clone(), tenant: row.tenant.clone(), scopes: row.scopes.clone() })
+}
+
+/// Finds the token of a request: in `Authorization`, or in the subprotocols of a WebSocket.
+fn shown(headers: &HeaderMap) -> Shown<'_> {
+    let by_header = headers.get_all(header::AUTHORIZATION).iter().map(|value| value.to_str().ok().and_then(bearer));
+    let mut all: Vec<Option<&str>> = by_header.collect();
+    if is_upgrade(headers) {
+        let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+        let tokens =
+            offered.flat_map(|value| value.split(',')).filter_map(|name| name.trim().strip_prefix(PROTOCOL_PREFIX));
+        all.extend(tokens.map(Some));
+    }
+    match all.as_slice() {
+        [] => Shown::Nothing,
+        [Some(token)] if !token.is_empty() => Shown::Token(token),
+        _ => Shown::Nonsense,
+    }
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn is_upgrade(headers: &HeaderMap) -> bool {
+    headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Lets a caller in who has the right for a group of routes.
+pub(crate) async fn admit(State((app, scope)): State<(App, Scope)>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match identify(&app, scope, &parts).await {
+        Ok(caller) => {
+            tracing::Span::current().record("caller.subject", caller.subject.as_str());
+            parts.extensions.insert(caller);
+            next.run(Request::from_parts(parts, body)).await
+        }
+        Err(failure) => failure.into_response(),
+    }
+}
+
+async fn identify(app: &App, scope: Scope, head: &Parts) -> Result<Caller, Failure> {
+    let peer = head.extensions.get::<Peer>().copied().ok_or_else(Failure::unauthorized)?;
+    let caller = app.tokens().caller(peer, &shown(&head.headers)).await?;
+    caller.require(scope)?;
+    Ok(caller)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{MemoryStore, token};
+
+    const TCP: &str = "127.0.0.1:1";
+    const FAR: &str = "192.0.2.9:1";
+
+    fn peer(remote: &str) -> Peer {
+        Peer::Tcp { local: "127.0.0.1:5410".parse().unwrap(), remote: remote.parse().unwrap() }
+    }
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&str, &str)| (name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap());
+        pairs.iter().map(pair).collect()
+    }
+
+    async fn subject(tokens: &[TokenRow], peer: Peer, pairs: &[(&str, &str)]) -> Option<String> {
+        let known = Tokens::new(Arc::new(MemoryStore::with(tokens)));
+        known.caller(peer, &shown(&headers(pairs))).await.ok().map(|caller| caller.subject)
+    }
+
+    #[tokio::test]
+    async fn without_tokens_only_this_machine_comes_in() {
+        assert_eq!(subject(&[], peer(TCP), &[]).await.as_deref(), Some("local"));
+        assert_eq!(subject(&[], peer("[::1]:9"), &[]).await.as_deref(), Some("local"));
+        assert_eq!(subject(&[], peer("[::ffff:127.0.0.1]:9"), &[]).await.as_deref(), Some("local"));
+        assert_eq!(subject(&[], Peer::Unix, &[]).await.as_deref(), Some("local"));
+        assert_eq!(subject(&[], peer(FAR), &[]).await, None);
+        assert_eq!(subject(&[], peer(TCP), &[("authorization", "Bearer x")]).await, None, "a token that nobody made");
+    }
+
+    #[tokio::test]
+    async fn once_there_is_a_token_the_loopback_needs_one_too() {
+        let rows = [token("alice", "secret")];
+        assert_eq!(subject(&rows, peer(TCP), &[]).await, None);
+        assert_eq!(subject(&rows, Peer::Unix, &[]).await.as_deref(), Some("local"));
+        for remote in [TCP, FAR] {
+            let shown = [("authorization", "Bearer secret")];
+            assert_eq!(subject(&rows, peer(remote), &shown).await.as_deref(), Some("alice"));
+        }
+        assert_eq!(
+            subject(&rows, Peer::Unix, &[("authorization", "Bearer x")]).await,
+            None,
+            "a bad one is never ignored"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_not_exactly_one_good_one_opens_nothing() {
+        let rows = [token("alice", "secret")];
+        let good = ("authorization", "Bearer secret");
+        let table: [&[(&str, &str)]; 12] = [
+            &[("authorization", "")],
+            &[("authorization", "Bearer ")],
+            &[("authorization", "Bearer")],
+            &[("authorization", "Bearer x")],
+            &[("authorization", "Bearer secretx")],
+            &[("authorization", "Bearer secre")],
+            &[("authorization", "Basic secret")],
+            &[("authorization", "secret")],
+            &[("authorization", "Bearer x"), good],
+            &[good, good],
+            &[("cookie", "token=secret")],
+            &[("sec-websocket-protocol", "bearer.secret")],
+        ];
+        for pairs in table {
+            assert_eq!(subject(&rows, peer(TCP), pairs).await, None, "{pairs:?}");
+        }
+        assert!(
+            subject(&rows, peer(TCP), &[("authorization", "bearer secret")]).await.is_some(),
+            "any case of the scheme"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_browser_shows_its_token_as_a_subprotocol() {
+        let rows = [token("alice", "secret")];
+        let upgrade = ("upgrade", "websocket");
+        let offered = |value| ("sec-websocket-protocol", value);
+        let good = [upgrade, offered("strongbox.v1, bearer.secret")];
+        assert_eq!(subject(&rows, peer(TCP), &good).await.as_deref(), Some("alice"));
+        for bad in ["strongbox.v1", "bearer.x", "bearer.secret, bearer.x", "bearer."] {
+            assert_eq!(subject(&rows, peer(TCP), &[upgrade, offered(bad)]).await, None, "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_expired_token_opens_nothing_and_still_counts_as_one() {
+        let rows = [TokenRow { expires_at: Some(Timestamp::UNIX_EPOCH), ..token("alice", "secret") }];
+        assert_eq!(subject(&rows, peer(TCP), &[("authorization", "Bearer secret")]).await, None);
+        assert_eq!(subject(&rows, peer(TCP), &[]).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revoked_token_is_forgotten_within_a_second() {
+        let store = Arc::new(MemoryStore::with(&[token("alice", "secret")]));
+        let known = Tokens::new(Arc::clone(&store) as Arc<dyn Store>);
+        let shown = Shown::Token("secret");
+        assert!(known.caller(peer(TCP), &shown).await.is_ok());
+        store.set(&[token("bob", "other")]);
+        assert!(known.caller(peer(TCP), &shown).await.is_ok(), "still known");
+        tokio::time::advance(limits::TOKENS_AGE_MAX).await;
+        assert!(known.caller(peer(TCP), &shown).await.is_err());
+        assert_eq!(store.reads(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_store_that_cannot_be_read_lets_nobody_in() {
+        let store = MemoryStore::with(&[]);
+        store.break_it();
+        let known = Tokens::new(Arc::new(store));
+        let failure = known.caller(peer(TCP), &Shown::Nothing).await.unwrap_err();
+        assert_eq!(failure.status().as_u16(), 500);
+    }
+}

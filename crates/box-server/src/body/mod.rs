@@ -1,0 +1,185 @@
+//! Bodies and queries: named values that were read strictly, and become one of our types or a refusal that names the field.
+
+mod lax;
+mod names;
+mod strict;
+
+use std::cell::Cell;
+
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use http::{HeaderMap, StatusCode, header, request::Parts};
+use serde::de::{DeserializeOwned, value::MapDeserializer};
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+pub(crate) use lax::{
+    fraction, maybe_null_text, number, number_u16, number_u32, optional_text, text, text_list, text_map, whole,
+    yes_or_no,
+};
+pub(crate) use names::nearest;
+
+use crate::failure::Failure;
+use crate::limits;
+
+/// A body of JSON. Without any body it is as if `{}` had been sent.
+#[derive(Debug)]
+pub(crate) struct Body<T>(pub(crate) T);
+
+/// The part of a URL behind `?`.
+#[derive(Debug)]
+pub(crate) struct Params<T>(pub(crate) T);
+
+/// A body as it came.
+#[derive(Debug)]
+pub(crate) struct Raw(pub(crate) Bytes);
+
+/// Something that named values can become.
+pub(crate) trait FromFields: Sized {
+    /// Takes what it knows out of the fields.
+    fn take_from(fields: &mut Fields) -> Result<Self, Failure>;
+
+    /// Takes everything, and refuses what nobody knows.
+    fn from_fields(mut fields: Fields) -> Result<Self, Failure> {
+        let taken = Self::take_from(&mut fields)?;
+        fields.finish()?;
+        Ok(taken)
+    }
+}
+
+/// Named values that are not yet anything.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    left: Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl Fields {
+    /// Reads a JSON object. Each name may occur once, at every depth.
+    pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, Failure> {
+        let left = if bytes.is_empty() { Map::new() } else { strict::object(bytes)? };
+        Ok(Self { left, known: Vec::new() })
+    }
+
+    fn from_pairs(pairs: Vec<(String, String)>) -> Result<Self, Failure> {
+        let mut left = Map::new();
+        for (name, value) in pairs {
+            if left.insert(name.clone(), Value::String(value)).is_some() {
+                return Err(Failure::invalid(&name, format!("{name} is given twice; give it once")));
+            }
+        }
+        Ok(Self { left, known: Vec::new() })
+    }
+
+    /// Takes the fields of one type. A value that does not fit is refused by the name of its field.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        let names = names::of::<T>();
+        self.known.extend(names);
+        let current = Cell::new("");
+        let left = &mut self.left;
+        let entries = names.iter().filter_map(|name| left.remove(*name).map(|value| (*name, value)));
+        let entries = entries.inspect(|(name, _)| current.set(name));
+        T::deserialize(MapDeserializer::new(entries)).map_err(|error: serde_json::Error| {
+            let field = current.get();
+            Failure::invalid(field, format!("invalid {field}: {error}"))
+        })
+    }
+
+    /// Refuses what was not taken.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        let Some(name) = self.left.keys().next() else { return Ok(()) };
+        let shown: String = name.chars().take(64).collect();
+        let failure = Failure::invalid(&shown, format!("{shown:?} is not known here"));
+        Err(match names::nearest(name, &self.known) {
+            Some(near) => failure.hint(format!("did you mean {near}?")),
+            None => failure.hint(format!("known are {}", self.known.join(", "))),
+        })
+    }
+}
+
+impl<T: FromFields, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Response> {
+        let read = async {
+            let kind = check_is_json(request.headers());
+            let bytes = read_all(request).await?;
+            if !bytes.is_empty() {
+                kind?;
+            }
+            T::from_fields(Fields::from_json(&bytes)?)
+        };
+        read.await.map(Self).map_err(IntoResponse::into_response)
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for Raw {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Response> {
+        read_all(request).await.map(Self).map_err(IntoResponse::into_response)
+    }
+}
+
+impl<T: FromFields, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Response> {
+        let read = || {
+            let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+                .map_err(|error| Failure::invalid("query", format!("the query cannot be read: {error}")))?;
+            T::from_fields(Fields::from_pairs(pairs)?)
+        };
+        read().map(Self).map_err(IntoResponse::into_response)
+    }
+}
+
+/// A body that says what it is must say that it is JSON. One that says nothing is taken at its word.
+fn check_is_json(headers: &HeaderMap) -> Result<(), Failure> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {
+        return Ok(());
+    }
+    let failure = Failure::from_status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    Err(failure.hint("add the header `Content-Type: application/json`; with curl, use --json instead of -d"))
+}
+
+/// Reads a body that is neither too large nor too slow.
+async fn read_all(request: Request) -> Result<Bytes, Failure> {
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|bytes: u64| bytes > limits::BODY_BYTES_MAX as u64) {
+        return Err(too_large());
+    }
+    let whole = read_pieces(request.into_body());
+    timeout(limits::BODY_TIME_MAX, whole).await.unwrap_or_else(|_| Err(too_slow()))
+}
+
+async fn read_pieces(body: axum::body::Body) -> Result<Bytes, Failure> {
+    let mut pieces = body.into_data_stream();
+    let mut whole = BytesMut::new();
+    loop {
+        let piece = timeout(limits::BODY_PAUSE_MAX, pieces.next()).await.map_err(|_| too_slow())?;
+        let Some(piece) = piece else { return Ok(whole.freeze()) };
+        let bad = |_| Failure::new(StatusCode::BAD_REQUEST, "bad_request", "the body ended before it was complete");
+        let piece = piece.map_err(bad)?;
+        if whole.len() + piece.len() > limits::BODY_BYTES_MAX {
+            return Err(too_large());
+        }
+        whole.extend_from_slice(&piece);
+    }
+}
+
+fn too_large() -> Failure {
+    let message = format!("a body may have at most {} bytes", limits::BODY_BYTES_MAX);
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
+fn too_slow() -> Failure {
+    Failure::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body came too slowly; send it again")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! What a handler takes from the head of a request: the caller, and the names in the path.
+
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::response::{IntoResponse, Response};
+use box_core::call::{ProcessId, Target};
+use box_core::{Caller, Error, SessionId};
+use box_wire::{ExecId, Invalid};
+use http::request::Parts;
+
+use crate::failure::Failure;
+
+/// Who is asking.
+#[derive(Debug)]
+pub(crate) struct Who(pub(crate) Caller);
+
+/// A session that the path names.
+#[derive(Debug)]
+pub(crate) struct InSession(pub(crate) SessionId);
+
+/// A command that the path names.
+#[derive(Debug)]
+pub(crate) struct OfExec(pub(crate) SessionId, pub(crate) ExecId);
+
+/// A managed process that the path names; `default` when it names none.
+#[derive(Debug)]
+pub(crate) struct OfProcess(pub(crate) SessionId, pub(crate) ProcessId);
+
+/// A command or managed process that the path names.
+#[derive(Debug)]
+pub(crate) struct Addressed(pub(crate) SessionId, pub(crate) Target);
+
+/// The session in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct SessionPath {
+    /// Your name for the session.
+    session_id: String,
+}
+
+/// The command in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct ExecPath {
+    /// Your name for the session.
+    session_id: String,
+    /// Our id of the command.
+    exec_id: String,
+}
+
+/// The managed process in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct ProcessPath {
+    /// Your name for the session.
+    session_id: String,
+    /// Your name for the managed process.
+    process_id: String,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Who {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Response> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        caller.map(Self).ok_or_else(|| Failure::unauthorized().into_response())
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for InSession {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.session()?))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfExec {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| {
+            let session = names.session()?;
+            let exec = names.exec(&session)?;
+            Ok(Self(session, exec))
+        })
+        .await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfProcess {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.session()?, names.process()?.unwrap_or_default()))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Addressed {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| {
+            let session = names.session()?;
+            let target = match names.process()? {
+                Some(process) => Target::Process(process),
+                None => Target::Exec(names.exec(&session)?),
+            };
+            Ok(Self(session, target))
+        })
+        .await
+    }
+}
+
+async fn read<T, S: Send + Sync>(
+    parts: &mut Parts,
+    state: &S,
+    take: impl FnOnce(Names<'_>) -> Result<T, Failure>,
+) -> Result<T, Response> {
+    let unreadable = |_| Failure::invalid("path", "the path is not UTF-8").into_response();
+    let raw = RawPathParams::from_request_parts(parts, state).await.map_err(unreadable)?;
+    take(Names(&raw)).map_err(IntoResponse::into_response)
+}
+
+/// The names in a path, already without percent signs.
+struct Names<'a>(&'a RawPathParams);
+
+impl Names<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    fn session(&self) -> Result<SessionId, Invalid> {
+        self.get("session_id").unwrap_or_default().parse()
+    }
+
+    /// What cannot be an id of ours is one that does not exist.
+    fn exec(&self, session: &SessionId) -> Result<ExecId, Error> {
+        let text = self.get("exec_id").unwrap_or_default();
+        let missing = |_| Error::ExecNotFound { session: session.clone(), exec: text.chars().take(64).collect() };
+        text.parse().map_err(missing)
+    }
+
+    fn process(&self) -> Result<Option<ProcessId>, Invalid> {
+        self.get("process_id").map(str::parse).transpose()
+    }
+}

@@ -1,0 +1,71 @@
+//! Where output comes from and input goes to, for everything that streams: events, WebSockets, the line relay.
+
+use std::future::Future;
+
+use box_core::call::{ExecInfo, FollowEvent, StdinChunk, Target};
+use box_core::service::Follow;
+use box_core::{Caller, Result, Service, SessionId};
+use box_wire::WindowSize;
+use serde_json::Value;
+
+/// Something that tells events in order. Waiting for the next may be given up and begun again.
+pub(crate) trait Feed: Send {
+    /// The next event; nothing after the end.
+    fn next(&mut self) -> impl Future<Output = Result<Option<FollowEvent>>> + Send;
+}
+
+impl Feed for Follow {
+    fn next(&mut self) -> impl Future<Output = Result<Option<FollowEvent>>> + Send {
+        Follow::next(self)
+    }
+}
+
+/// Something that takes input.
+pub(crate) trait Inlet: Send + Sync {
+    /// Standard input. Waits while nobody reads it.
+    fn stdin(&self, chunk: StdinChunk) -> impl Future<Output = Result<()>> + Send;
+    /// The size of its terminal.
+    fn resize(&self, size: WindowSize) -> impl Future<Output = Result<()>> + Send;
+    /// A signal to its main process.
+    fn signal(&self, number: i32) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// A command or managed process, asked by one caller.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    /// What is asked.
+    pub(crate) service: Service,
+    /// Who asks.
+    pub(crate) caller: Caller,
+    /// Of which session.
+    pub(crate) session: SessionId,
+    /// Of what in it.
+    pub(crate) target: Target,
+}
+
+impl Line {
+    /// What is told of a run that has ended: of a command its whole result, of a managed process how that run went.
+    pub(crate) async fn ending(&self, info: &ExecInfo) -> Value {
+        let result = match &self.target {
+            Target::Exec(exec) => self.service.wait_exec(&self.caller, &self.session, exec).await.ok(),
+            Target::Process(_) => None,
+        };
+        // A session that was destroyed with its command has no result any more, but what is known is told.
+        let told = result.map_or_else(|| serde_json::to_value(info), serde_json::to_value);
+        told.unwrap_or_default()
+    }
+}
+
+impl Inlet for Line {
+    async fn stdin(&self, chunk: StdinChunk) -> Result<()> {
+        self.service.write_stdin(&self.caller, &self.session, &self.target, chunk).await
+    }
+
+    async fn resize(&self, size: WindowSize) -> Result<()> {
+        self.service.resize(&self.caller, &self.session, &self.target, size).await
+    }
+
+    async fn signal(&self, number: i32) -> Result<()> {
+        self.service.signal(&self.caller, &self.session, &self.target, number).await
+    }
+}

@@ -1,0 +1,55 @@
+//! Every bound on what a stranger may send us, keep open or keep waiting, in one place.
+
+use std::time::Duration;
+
+/// Largest body of a request.
+pub(crate) const BODY_BYTES_MAX: usize = 8 << 20;
+/// Longest pause between two pieces of a body.
+pub(crate) const BODY_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Longest time for a whole body: whoever sends a byte now and then is not waited for.
+pub(crate) const BODY_TIME_MAX: Duration = Duration::from_mins(2);
+/// Values in one JSON body, counted at every depth. The largest honest body has 4096 arguments and 1024 variables.
+pub(crate) const JSON_VALUES_MAX: usize = 16 << 10;
+
+/// Headers of one request.
+pub(crate) const HEADERS_MAX: usize = 64;
+/// Bytes of all headers of one request, with its first line.
+pub(crate) const HEADER_BYTES_MAX: usize = 32 << 10;
+/// Time for the head of a request, counted from when the connection waits for one. So it also ends idle connections.
+pub(crate) const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time for a TLS handshake.
+pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Connections at once, of all listeners together.
+pub(crate) const CONNECTIONS_MAX: usize = 1024;
+/// How long a peer may take nothing of what we write before it is given up.
+pub(crate) const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How long running requests may go on after the server was asked to stop.
+pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How old what we know of tokens may be.
+pub(crate) const TOKENS_AGE_MAX: Duration = Duration::from_secs(1);
+/// How old what we know of the backend may be. Looking at it costs processes, and anybody may ask whether we are ready.
+pub(crate) const READINESS_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// Largest message of a client on a WebSocket.
+pub(crate) const SOCKET_MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Largest message of a client on the line relay: a whole JSON-RPC message.
+pub(crate) const RELAY_MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// Longest line that the relay keeps together. A longer one is cut.
+pub(crate) const RELAY_LINE_BYTES_MAX: usize = 16 << 20;
+/// Managed processes whose relay position is remembered.
+pub(crate) const RELAY_POSITIONS_MAX: usize = 1024;
+/// Largest message with output that we send: some clients take no more than 1 MiB, stream number included.
+pub(crate) const SOCKET_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Time for the first message of a client that opened a WebSocket to start a command.
+pub(crate) const SOCKET_FIRST_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often a WebSocket is pinged.
+pub(crate) const PING_EVERY: Duration = Duration::from_secs(30);
+/// How long the answer to a ping may take.
+pub(crate) const PONG_TIME_MAX: Duration = Duration::from_secs(15);
+/// How long we wait for the peer's half of a closing handshake.
+pub(crate) const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Complaints to a client that wait to be sent.
+pub(crate) const SOCKET_NOTES_MAX: usize = 16;
+/// How often a silent stream of events says that it lives.
+pub(crate) const EVENTS_ALIVE_EVERY: Duration = Duration::from_secs(15);

@@ -1,0 +1,102 @@
+//! What surrounds every request: its id, one line in the log, its count, and the one shape of errors.
+
+use std::any::Any;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, header};
+use tokio::time::Instant;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::failure::Failure;
+
+/// The header with the id of a request.
+const REQUEST_ID: HeaderName = HeaderName::from_static("strongbox-request-id");
+
+/// What is logged and counted for paths that we do not have.
+const NO_ROUTE: &str = "unmatched";
+
+/// Observes one request. Nothing of its body, its path or its token is written down.
+pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
+    let id = Uuid::now_v7().simple().to_string();
+    let route = request.extensions().get::<MatchedPath>().map_or(NO_ROUTE, MatchedPath::as_str).to_owned();
+    let method = request.method().clone();
+    let started = Instant::now();
+    let span = tracing::info_span!(
+        "request",
+        request.id = id,
+        http.method = %method,
+        http.route = route,
+        caller.subject = tracing::field::Empty
+    );
+    async {
+        let mut response = next.run(request).await;
+        let took = started.elapsed();
+        app.metrics().count(&method, &route, response.status(), took);
+        response = shape(response, &id, took);
+        harden(&mut response, &id);
+        response
+    }
+    .instrument(span)
+    .await
+}
+
+/// Gives every error its shape, whoever made it, and writes the line for the log.
+fn shape(mut response: Response, id: &str, took: Duration) -> Response {
+    let status = response.status();
+    let is_error = status.is_client_error() || status.is_server_error();
+    let failure =
+        response.extensions_mut().remove::<Failure>().or_else(|| is_error.then(|| Failure::from_status(status)));
+    let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let http_status = status.as_u16();
+    if let Some(cause) = failure.as_ref().and_then(Failure::cause) {
+        tracing::error!(http.status = http_status, duration_ms, error = cause, "request failed");
+    } else {
+        tracing::info!(http.status = http_status, duration_ms, "request answered");
+    }
+    match failure {
+        Some(failure) => write_out(&failure, response, id),
+        None => response,
+    }
+}
+
+/// Keeps what the answer said besides its body: which methods are allowed, which bytes there are, which pages may read it.
+fn write_out(failure: &Failure, original: Response, id: &str) -> Response {
+    let (mut parts, _) = original.into_parts();
+    for replaced in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
+        parts.headers.remove(replaced);
+    }
+    if failure.status() == http::StatusCode::UNAUTHORIZED {
+        let challenge = HeaderValue::from_static("Bearer realm=\"strongbox\"");
+        parts.headers.insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    if let Some(seconds) = failure.retry_after_sec() {
+        parts.headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+    (failure.status(), parts.headers, Json(failure.body(Some(id)))).into_response()
+}
+
+/// What a box wrote is served from our own origin, so no browser may take it for a page of ours.
+fn harden(response: &mut Response, id: &str) {
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+/// A handler that panicked has failed like any other.
+#[expect(clippy::needless_pass_by_value, reason = "the layer hands it over")]
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let words = panic.downcast_ref::<String>().map(String::as_str);
+    let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+    Failure::internal(format!("a handler panicked: {words}")).into_response()
+}

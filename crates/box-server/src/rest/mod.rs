@@ -1,0 +1,15 @@
+//! The REST door: one file for each resource, one short handler for each thing that can be asked.
+
+pub(crate) mod exec_body;
+pub(crate) mod execs;
+pub(crate) mod input;
+pub(crate) mod managed;
+pub(crate) mod output;
+pub(crate) mod pages;
+pub(crate) mod process_body;
+pub(crate) mod processes;
+pub(crate) mod service;
+pub(crate) mod session_body;
+pub(crate) mod sessions;
+pub(crate) mod streams;
+pub(crate) mod views;

@@ -1,0 +1,152 @@
+//! Every route there is, in one list, with who may use it; and the document that describes them.
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use box_core::Scope;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::OpenApi as _;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{Components, Content, OpenApi, Ref, RefOr, ResponseBuilder, Schema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::failure::ErrorBody;
+use crate::rest::{execs, input, managed, output, pages, processes, service, sessions, streams};
+use crate::{auth, gate, observe};
+
+/// How the document calls our tokens.
+const SCHEME: &str = "token";
+
+/// What anybody may ask who can reach us.
+fn open_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(pages::front))
+        .routes(routes!(pages::healthz))
+        .routes(routes!(pages::readyz))
+        .routes(routes!(pages::document))
+}
+
+/// What needs the scope exec.
+fn exec_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(service::health))
+        .routes(routes!(service::status))
+        .routes(routes!(service::backend))
+        .routes(routes!(service::errors))
+        .routes(routes!(sessions::list, sessions::create_unnamed))
+        .routes(routes!(sessions::create, sessions::get, sessions::patch, sessions::delete))
+        .routes(routes!(sessions::pause))
+        .routes(routes!(sessions::resume))
+        .routes(routes!(sessions::stats))
+        .routes(routes!(execs::exec))
+        .routes(routes!(streams::exec_by_socket))
+        .routes(routes!(execs::list))
+        .routes(routes!(execs::get))
+        .routes(routes!(execs::result))
+        .routes(routes!(execs::cancel))
+        .routes(routes!(input::signal_to_exec))
+        .routes(routes!(input::stdin_of_exec))
+        .routes(routes!(input::resize))
+        .routes(routes!(output::of_exec))
+        .routes(routes!(streams::events_of_exec))
+        .routes(routes!(streams::attach_to_exec))
+        .routes(routes!(processes::list, processes::start))
+        .routes(routes!(processes::get, processes::stop))
+        .routes(routes!(input::signal_to_process))
+        .routes(routes!(input::stdin_of_process))
+        .routes(routes!(output::of_process))
+        .routes(routes!(streams::events_of_process))
+        .routes(routes!(streams::attach_to_process))
+        .routes(routes!(managed::start, managed::get, managed::stop))
+        .routes(routes!(managed::start_named, managed::get_named, managed::stop_named))
+        .routes(routes!(streams::relay))
+        .routes(routes!(streams::relay_named))
+}
+
+/// What needs the scope admin.
+fn admin_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(service::metrics))
+}
+
+/// Everything, with what surrounds it. From the outside in: the request is observed, a panic becomes an error, then `Host` and
+/// `Origin`, then the token.
+pub(crate) fn router(app: App) -> Router {
+    let guarded = |scope| from_fn_with_state((app.clone(), scope), auth::admit);
+    let open: Router<App> = open_routes().into();
+    let exec: Router<App> = exec_routes().route_layer(guarded(Scope::Exec)).into();
+    let admin: Router<App> = admin_routes().route_layer(guarded(Scope::Admin)).into();
+    open.merge(exec)
+        .merge(admin)
+        .layer(from_fn_with_state(app.clone(), gate::guard))
+        .layer(CatchPanicLayer::custom(observe::panicked))
+        .layer(from_fn_with_state(app.clone(), observe::watch))
+        .with_state(app)
+}
+
+/// What the document says of itself.
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Strongbox",
+        description = "Runs commands in boxes that cannot hurt the host. Send your token as `Authorization: Bearer TOKEN`; without \
+                       tokens, the machine's own loopback and the Unix socket need none.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    components(schemas(ErrorBody)),
+    tags(
+        (name = "sessions", description = "What you hold: an id, a box, a lifetime"),
+        (name = "execs", description = "Commands in a session"),
+        (name = "processes", description = "Processes that live until they are stopped"),
+        (name = "managed-process", description = "The same in the form of the old API"),
+        (name = "service", description = "The service as a whole")
+    )
+)]
+struct Head;
+
+/// The OpenAPI document.
+pub(crate) fn document() -> OpenApi {
+    let open = open_routes().into_openapi();
+    let mut guarded = exec_routes().into_openapi();
+    guarded.merge(admin_routes().into_openapi());
+    each_operation(&mut guarded, |operation| {
+        operation.security = Some(vec![SecurityRequirement::new(SCHEME, [""; 0])]);
+    });
+    let mut document = Head::openapi();
+    document.merge(open);
+    document.merge(guarded);
+    each_operation(&mut document, |operation| {
+        name(operation);
+        let error = Content::new(Some(RefOr::<Schema>::Ref(Ref::from_schema_name("ErrorBody"))));
+        let response = ResponseBuilder::new().description("What went wrong").content("application/json", error);
+        operation.responses.responses.insert("default".to_owned(), response.build().into());
+    });
+    let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+    document.components.get_or_insert_with(Components::new).add_security_scheme(SCHEME, scheme);
+    document
+}
+
+/// Handlers are named within their resource; the document needs names that are unique as a whole.
+fn name(operation: &mut Operation) {
+    let resource = operation.tags.iter().flatten().next().map(|tag| tag.replace('-', "_"));
+    operation.operation_id = resource.zip(operation.operation_id.take()).map(|(tag, verb)| format!("{tag}_{verb}"));
+}
+
+fn each_operation(document: &mut OpenApi, mut change: impl FnMut(&mut Operation)) {
+    for item in document.paths.paths.values_mut() {
+        let all = [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete];
+        all.into_iter().flatten().for_each(&mut change);
+    }
+}
+
+/// The OpenAPI document as it is served.
+pub(crate) fn document_text() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| document().to_pretty_json().unwrap_or_default());
+    &TEXT
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Connections: accepted up to a number, served, and ended in order.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use crate::app::App;
+use crate::gate::Peer;
+use crate::limits;
+use crate::listen::UnixDoor;
+use crate::stream::Patient;
+
+/// How long accepting rests when the machine has no room for another connection.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// What every listener works with.
+#[derive(Clone)]
+pub(crate) struct Server {
+    app: App,
+    router: Router,
+    places: Arc<Semaphore>,
+}
+
+impl Server {
+    /// A server for a door.
+    pub(crate) fn new(app: App, router: Router) -> Self {
+        let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
+        Self { app, router, places }
+    }
+
+    /// Serves on all listeners until `shutdown`, then lets what runs end for a while.
+    pub(crate) async fn run(
+        self,
+        tcp: Option<(TcpListener, Option<TlsAcceptor>)>,
+        unix: Option<UnixDoor>,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        let by_tcp = async {
+            match tcp {
+                Some((listener, tls)) => self.accept_tcp(listener, tls).await,
+                None => std::future::pending().await,
+            }
+        };
+        let by_unix = async {
+            match unix {
+                Some(door) => self.accept_unix(door).await,
+                None => std::future::pending().await,
+            }
+        };
+        // When this ends, the listeners are gone: nobody can connect any more.
+        tokio::select! {
+            () = by_tcp => {}
+            () = by_unix => {}
+            () = shutdown => {}
+        }
+        self.end().await;
+    }
+
+    async fn end(&self) {
+        let tasks = self.app.tasks();
+        tasks.close();
+        self.app.closing().cancel();
+        if timeout(limits::STOP_TIME_MAX, tasks.wait()).await.is_err() {
+            tracing::warn!(tasks = tasks.len(), "some requests did not end in time and are dropped");
+            self.app.abort().cancel();
+        }
+    }
+
+    async fn accept_tcp(&self, listener: TcpListener, tls: Option<TlsAcceptor>) {
+        loop {
+            let place = self.place().await;
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let connection = self.clone().serve_tcp(stream, tls.clone(), place);
+                    self.app.tasks().spawn(connection);
+                }
+                Err(error) => rest_after(&error).await,
+            }
+        }
+    }
+
+    async fn accept_unix(&self, door: UnixDoor) {
+        loop {
+            let place = self.place().await;
+            match door.listener.accept().await {
+                Ok((stream, _)) => {
+                    let server = self.clone();
+                    self.app.tasks().spawn(async move { server.serve(Patient::new(stream, place), Peer::Unix).await });
+                }
+                Err(error) => rest_after(&error).await,
+            }
+        }
+    }
+
+    /// Waits until there is room for another connection. Who comes meanwhile waits in the kernel's queue.
+    async fn place(&self) -> OwnedSemaphorePermit {
+        match Arc::clone(&self.places).acquire_owned().await {
+            Ok(place) => place,
+            // It is never closed.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn serve_tcp(self, stream: TcpStream, tls: Option<TlsAcceptor>, place: OwnedSemaphorePermit) {
+        let (Ok(local), Ok(remote)) = (stream.local_addr(), stream.peer_addr()) else { return };
+        prepare(&stream);
+        let (peer, stream) = (Peer::Tcp { local, remote }, Patient::new(stream, place));
+        let Some(tls) = tls else { return self.serve(stream, peer).await };
+        let handshake = tokio::select! {
+            () = self.app.closing().cancelled() => return,
+            handshake = timeout(limits::HANDSHAKE_TIME_MAX, tls.accept(stream)) => handshake,
+        };
+        match handshake {
+            Ok(Ok(stream)) => self.serve(stream, peer).await,
+            Ok(Err(error)) => tracing::debug!(error = %error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+
+    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
+        let router = TowerToHyperService::new(self.router.clone());
+        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            hyper::service::Service::call(&router, request)
+        });
+        let connection = protocol().serve_connection(TokioIo::new(stream), service).with_upgrades();
+        let mut connection = std::pin::pin!(connection);
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = self.app.closing().cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    result = connection => result,
+                    () = self.app.abort().cancelled() => return,
+                }
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(error = %error, "a connection broke");
+        }
+    }
+}
+
+fn protocol() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HEADER_TIME_MAX)
+        .max_headers(limits::HEADERS_MAX)
+        .max_header_size(limits::HEADER_BYTES_MAX);
+    builder
+}
+
+/// Small messages go out at once, and a peer whose machine vanished is noticed by the kernel even while nobody reads.
+fn prepare(stream: &TcpStream) {
+    let quick = stream.set_nodelay(true);
+    let millis = u32::try_from((limits::PING_EVERY + limits::PONG_TIME_MAX).as_millis()).unwrap_or(u32::MAX);
+    let watched = rustix::net::sockopt::set_tcp_user_timeout(stream, millis);
+    if let Err(error) = quick.and(watched.map_err(std::io::Error::from)) {
+        tracing::debug!(error = %error, "a connection could not be tuned");
+    }
+}
+
+async fn rest_after(error: &std::io::Error) {
+    tracing::warn!(error = %error, "a connection could not be accepted");
+    sleep(ACCEPT_REST).await;
+}

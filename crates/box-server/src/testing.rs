@@ -1,0 +1,180 @@
+//! What tests of several modules need.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use box_core::backend::{Finding, FindingState};
+use box_core::call::{Cursor, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
+use box_core::store::{Change, Loaded, Wait};
+use box_core::token::TokenRow;
+use box_core::{
+    AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
+    ServiceConfig, Stats, Store, TenantId,
+};
+use box_wire::BoxId;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use crate::body::{Fields, FromFields};
+use crate::failure::Failure;
+
+/// Reads a body as a handler would.
+pub(crate) fn read<T: FromFields>(json: &str) -> std::result::Result<T, Failure> {
+    T::from_fields(Fields::from_json(json.as_bytes())?)
+}
+
+/// The field that was refused.
+pub(crate) fn field_of<T>(result: std::result::Result<T, Failure>) -> String {
+    let failure = result.err().expect("must be refused");
+    assert_eq!(failure.status(), http::StatusCode::BAD_REQUEST);
+    let body = serde_json::to_value(failure.body(None)).unwrap();
+    body["error"]["field"].as_str().expect("must name a field").to_owned()
+}
+
+/// A memory that forgets.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryStore {
+    tokens: Mutex<Vec<TokenRow>>,
+    reads: AtomicU32,
+    broken: AtomicBool,
+}
+
+impl MemoryStore {
+    pub(crate) fn with(tokens: &[TokenRow]) -> Self {
+        Self { tokens: Mutex::new(tokens.to_vec()), ..Self::default() }
+    }
+
+    pub(crate) fn set(&self, tokens: &[TokenRow]) {
+        *self.tokens.lock().unwrap() = tokens.to_vec();
+    }
+
+    pub(crate) fn reads(&self) -> u32 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn break_it(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn load(&self) -> Result<Loaded> {
+        Ok(Loaded::default())
+    }
+
+    async fn write(&self, _change: Change, _wait: Wait) -> Result<()> {
+        Ok(())
+    }
+
+    async fn instance_id(&self) -> Result<String> {
+        Ok("test".to_owned())
+    }
+
+    async fn tokens(&self) -> Result<Vec<TokenRow>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Error::io("reading tokens", std::io::Error::other("broken")));
+        }
+        Ok(self.tokens.lock().unwrap().clone())
+    }
+}
+
+/// A place where no box can live.
+#[derive(Debug)]
+pub(crate) struct Nowhere;
+
+fn nowhere<T>() -> Result<T> {
+    Err(Error::Unavailable { what: "a box".into(), reason: "this is a test".into(), fix: "use a real backend".into() })
+}
+
+#[async_trait]
+impl Backend for Nowhere {
+    fn name(&self) -> BackendName {
+        BackendName::Native
+    }
+
+    async fn probe(&self) -> Capabilities {
+        let finding = Finding {
+            name: "everything".into(),
+            state: FindingState::Missing,
+            detail: "this is a test".into(),
+            fix: Some("use a real backend".into()),
+        };
+        Capabilities { available: false, findings: vec![finding] }
+    }
+
+    async fn create(&self, _id: &BoxId, _spec: &BoxSpec) -> Result<Handle> {
+        nowhere()
+    }
+
+    async fn adopt(&self, _handle: &Handle) -> Result<Liveness> {
+        nowhere()
+    }
+
+    async fn dial(&self, _handle: &Handle) -> Result<AgentStream> {
+        nowhere()
+    }
+
+    async fn pause(&self, _handle: &Handle) -> Result<()> {
+        nowhere()
+    }
+
+    async fn resume(&self, _handle: &Handle) -> Result<()> {
+        nowhere()
+    }
+
+    async fn stats(&self, _handle: &Handle) -> Result<Stats> {
+        nowhere()
+    }
+
+    async fn destroy(&self, _handle: &Handle) -> Result<()> {
+        Ok(())
+    }
+
+    async fn list_orphans(&self) -> Result<Vec<Handle>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A service without boxes.
+pub(crate) async fn service(store: Arc<dyn Store>) -> Service {
+    Service::open(Arc::new(Nowhere), store, ServiceConfig::default()).await.unwrap()
+}
+
+/// A token with the scope exec.
+pub(crate) fn token(name: &str, secret: &str) -> TokenRow {
+    TokenRow {
+        id: name.to_owned(),
+        name: name.to_owned(),
+        hash: Sha256::digest(secret).iter().map(|byte| format!("{byte:02x}")).collect(),
+        tenant: TenantId::default(),
+        scopes: BTreeSet::from([Scope::Exec]),
+        created_at: Timestamp::UNIX_EPOCH,
+        expires_at: None,
+    }
+}
+
+/// A managed process that runs.
+pub(crate) fn process() -> ProcessInfo {
+    ProcessInfo {
+        session_id: "s".parse().unwrap(),
+        process_id: ProcessId::default(),
+        status: ProcessStatus::Running,
+        command: "cat".into(),
+        args: Vec::new(),
+        cwd: "/workspace".into(),
+        env_keys: Vec::new(),
+        attached: false,
+        pid: Some(2),
+        started_at: Timestamp::UNIX_EPOCH,
+        exited_at: None,
+        exit_code: None,
+        restarts: 0,
+        restart: RestartPolicy::Never,
+        stderr_preview: String::new(),
+        cursor: Cursor::default(),
+    }
+}
