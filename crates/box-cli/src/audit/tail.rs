@@ -13,7 +13,7 @@ use crate::table::visible;
 #[command(after_help = "\
 Examples:
   strongbox audit tail -n 20
-  strongbox audit tail -n 1000 | jq -c 'select(.action == \"exec\")'")]
+  strongbox audit tail -n 1000 | jq -c 'select(.operation == \"exec\")'")]
 pub(crate) struct TailOptions {
     /// How many entries
     #[arg(short = 'n', long, default_value_t = 10, value_name = "NUMBER")]

@@ -1,5 +1,6 @@
 //! What a server says when it refuses, as an error for people.
 
+use ::http::HeaderMap;
 use serde::Deserialize;
 
 use super::http::Answer;
@@ -59,9 +60,13 @@ pub(crate) fn fault_of(answer: &Answer) -> Fault {
         Ok(failure) => failure.into_fault(),
         Err(_) => foreign(answer),
     };
-    let id = answer.headers.get("strongbox-request-id").and_then(|id| id.to_str().ok());
-    fault.request_id = id.map(visible);
+    fault.request_id = request_id(&answer.headers);
     fault
+}
+
+/// By which the server's log knows a request.
+pub(crate) fn request_id(headers: &HeaderMap) -> Option<String> {
+    headers.get("strongbox-request-id").and_then(|id| id.to_str().ok()).map(visible)
 }
 
 /// An answer that is not in our shape comes from something in between, or from another program.

@@ -14,12 +14,21 @@ use crate::fault::Fault;
 /// Largest message that a server may send. Output comes in pieces of at most 1 MiB.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// An open WebSocket.
+/// A WebSocket.
 pub(crate) type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// A WebSocket that was just opened.
+#[derive(Debug)]
+pub(crate) struct OpenedSocket {
+    /// The connection.
+    pub(crate) socket: Socket,
+    /// By which the server's log knows it.
+    pub(crate) request_id: Option<String>,
+}
 
 impl Client {
     /// Opens a WebSocket.
-    pub(crate) async fn upgrade(&self, path: &str) -> Result<Socket, Fault> {
+    pub(crate) async fn upgrade(&self, path: &str) -> Result<OpenedSocket, Fault> {
         let key = generate_key();
         let mut request = self.request(Method::GET, path)?;
         let headers = request.headers_mut();
@@ -36,6 +45,7 @@ impl Client {
         if opened.response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(failure::fault_of(&opened.read().await?));
         }
+        let request_id = failure::request_id(opened.response.headers());
         let accept = opened.response.headers().get(header::SEC_WEBSOCKET_ACCEPT);
         if accept.and_then(|accept| accept.to_str().ok()) != Some(derive_accept_key(key.as_bytes()).as_str()) {
             return Err(Fault::new(format!("{} does not speak WebSocket", self.address)).hint("check --url"));
@@ -44,6 +54,7 @@ impl Client {
             |error| Fault::new(format!("the connection to {} broke: {error}", self.address)).code("unreachable");
         let upgraded = hyper::upgrade::on(&mut opened.response).await.map_err(broke)?;
         let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_BYTES_MAX));
-        Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await)
+        let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await;
+        Ok(OpenedSocket { socket, request_id })
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use box_core::audit::{AuditOptions, CommandText};
 use box_core::service::StopMode;
 use box_core::{MountPolicy, ServiceConfig};
 use box_server::{ServerConfig, TlsFiles};
@@ -48,22 +49,12 @@ pub(crate) struct Tls {
 }
 
 /// What is kept of who did what.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Audit {
-    pub(crate) commands: AuditCommands,
+    pub(crate) commands: CommandText,
     pub(crate) file_mb: u64,
-    pub(crate) files: u64,
-}
-
-/// How commands are written to the audit log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum AuditCommands {
-    /// As a hash: it can be proven what was run, but not read.
-    Hash,
-    /// As they are.
-    Text,
+    pub(crate) files: usize,
 }
 
 /// What becomes of boxes when the server stops.
@@ -134,6 +125,12 @@ impl Config {
             allowed_hosts: self.allowed_hosts.clone(),
             allowed_origins: self.allowed_origins.clone(),
         }
+    }
+
+    /// How the audit log is kept.
+    pub(crate) fn audit(&self) -> AuditOptions {
+        let Audit { commands, file_mb, files } = self.audit;
+        AuditOptions { file_bytes_max: file_mb << 20, files_max: files, commands }
     }
 
     /// Which trees of the host callers may mount.

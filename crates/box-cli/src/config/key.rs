@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use box_core::audit::AuditOptions;
 use box_core::{Profile, ServiceConfig, limits, profile};
 
 use super::value::Value;
@@ -111,8 +112,8 @@ impl Key {
             "default_profile" => Value::text(service.default_profile),
             "images" => Value::Named(service.images),
             "audit.commands" => Value::text("hash"),
-            "audit.file_mb" => Value::Whole(64),
-            "audit.files" => Value::Whole(16),
+            "audit.file_mb" => Value::Whole(AuditOptions::default().file_bytes_max >> 20),
+            "audit.files" => count(AuditOptions::default().files_max),
             "on_stop" => Value::text("keep-persistent"),
             "log" => Value::text("info"),
             "allowed_hosts" | "allowed_origins" | "allowed_mount_roots" => Value::no_texts(),

@@ -8,6 +8,7 @@ mod signals;
 use std::path::Path;
 use std::sync::Arc;
 
+use box_core::audit::AuditLog;
 use box_core::{Backend, Service, Store};
 use box_native::{InstanceKind, Native, NativeConfig};
 use box_server::Bound;
@@ -106,7 +107,8 @@ impl Server {
         let state = StateDir::open(&config.state_dir)?;
         let store = state.store()?;
         let backend = open_backend(config, &state, store.as_ref()).await?;
-        let service = Service::open(backend, Arc::clone(&store), config.service()).await?;
+        let audit = AuditLog::open(&state.audit(), config.audit())?;
+        let service = open_service(backend, &store, audit, config).await?;
         let bound = match box_server::bind(config.server(), service.clone(), Arc::clone(&store)).await {
             Ok(bound) => bound,
             Err(error) => {
@@ -157,6 +159,16 @@ impl Server {
     }
 }
 
+/// The one place that changes when the service takes the audit log.
+async fn open_service(
+    backend: Arc<dyn Backend>,
+    store: &Arc<dyn Store>,
+    _audit: AuditLog,
+    config: &Config,
+) -> Result<Service, Fault> {
+    Ok(Service::open(backend, Arc::clone(store), config.service()).await?)
+}
+
 fn at_once(signal: i32) -> u8 {
     tracing::warn!(signal, "stopped at once; boxes are kept for the next start");
     after_signal(signal)
@@ -188,7 +200,7 @@ fn cannot_open(error: &box_core::Error, state_dir: &Path) -> Fault {
 fn cannot_listen(error: &str, config: &Config) -> Fault {
     let fault = Fault::new(error).code("cannot_listen");
     let Some(listen) = config.listen.filter(|_| error.contains("in use")) else { return fault };
-    fault.hint(format!("choose another with --listen; `ss -ltnp 'sport = :{}'` shows who has it", listen.port()))
+    fault.hint(format!("`ss -ltnp 'sport = :{}'` shows who has it", listen.port()))
 }
 
 /// Reads the configuration again. One that is not good is told of, and the old one stays.

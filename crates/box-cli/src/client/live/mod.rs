@@ -20,7 +20,7 @@ use self::ear::Ear;
 use self::mouth::Mouth;
 use super::http::{Client, encoded, session_path};
 use super::waiting::Waiting;
-use super::websocket::Socket;
+use super::websocket::{OpenedSocket, Socket};
 use crate::fault::Fault;
 use crate::signals::Signals;
 use crate::stdio::{Input, Output};
@@ -152,25 +152,25 @@ struct Talk<'a> {
 impl Talk<'_> {
     async fn hold(&mut self, start: &Start) -> Result<Finish, Fault> {
         self.ear.waiting = Some(Waiting::start(if self.is_ours { "making the box" } else { "connecting" }));
-        let mut socket = self.open(start).await?;
+        let mut opened = self.open(start).await?;
         loop {
-            match self.talk(socket).await {
+            match self.talk(opened.socket).await {
                 Ok(finish) => return Ok(finish),
-                Err(Break::Fault(fault)) => return Err(fault),
-                Err(Break::Lost(reason)) => socket = self.find_again(&reason).await?,
+                Err(Break::Fault(fault)) => return Err(Fault { request_id: opened.request_id, ..fault }),
+                Err(Break::Lost(reason)) => opened = self.find_again(&reason).await?,
             }
         }
     }
 
-    async fn open(&self, start: &Start) -> Result<Socket, Fault> {
+    async fn open(&self, start: &Start) -> Result<OpenedSocket, Fault> {
         match start {
             Start::Attach(target, cursor) => self.client.upgrade(&socket_path(self.session, target, *cursor)).await,
             Start::Exec(body) => {
                 let path = session_path(self.session, &["exec", "ws"]);
-                let mut socket = self.client.upgrade(&path).await?;
-                let said = socket.send(Message::text(body.to_string())).await;
+                let mut opened = self.client.upgrade(&path).await?;
+                let said = opened.socket.send(Message::text(body.to_string())).await;
                 said.map_err(|error| Fault::new(format!("the command cannot be sent: {error}")))?;
-                Ok(socket)
+                Ok(opened)
             }
         }
     }
@@ -193,7 +193,7 @@ impl Talk<'_> {
     }
 
     /// Connects again and goes on where it was. Not while input is on its way: what of it arrived is not known.
-    async fn find_again(&mut self, reason: &str) -> Result<Socket, Fault> {
+    async fn find_again(&mut self, reason: &str) -> Result<OpenedSocket, Fault> {
         let lost = |reason: &str| Fault::new(format!("the connection to {} was lost: {reason}", self.client.address));
         let Some(target) = self.ear.target.clone() else { return Err(lost(reason).code("unreachable")) };
         let mut fault = lost(reason).code("unreachable").hint(resume_command(self.session, &target, self.ear.cursor));
@@ -207,7 +207,7 @@ impl Talk<'_> {
                 _ = self.signals.next() => return Err(fault),
             }
             match self.client.upgrade(&socket_path(self.session, &target, self.ear.cursor)).await {
-                Ok(socket) => return Ok(socket),
+                Ok(opened) => return Ok(opened),
                 Err(error) if error.code == "unreachable" => fault.message = error.message,
                 Err(error) => return Err(error),
             }
