@@ -3,9 +3,6 @@
 mod ending;
 mod engine;
 mod intent;
-mod signals;
-mod stdio;
-mod terminal;
 
 use std::pin::pin;
 use std::time::Duration;
@@ -16,12 +13,12 @@ use tokio::sync::mpsc;
 
 use self::ending::Ending;
 use self::intent::Intent;
-use self::signals::Signals;
-use self::stdio::{Input, Output};
-use self::terminal::RawMode;
 use crate::fault::Fault;
 use crate::listing;
 use crate::options::RunOptions;
+use crate::signals::Signals;
+use crate::stdio::{Input, Output};
+use crate::terminal::{self, RawMode};
 
 pub(crate) use self::engine::open as open_engine;
 
