@@ -126,7 +126,7 @@ fn one_key_detaches_from_a_process_without_ending_it() {
     terminal.type_in("wo''rds\n");
     // Once as it was typed and once from the process.
     let shown = terminal.expect("wo''rds\r\nwo''rds\r\n");
-    assert!(!shown.contains("\u{1d}"), "{shown:?}");
+    assert!(!shown.contains('\u{1d}'), "{shown:?}");
     terminal.type_in("\u{1d}");
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(format!("{:?}", tcgetattr(&terminal.theirs).unwrap()), before, "the terminal is as it was");
