@@ -39,6 +39,8 @@ pub const PROCESS_ID_BYTES_MAX: usize = 64;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 /// Longest idle time of a session: thirty days.
 pub const TTL_SEC_MAX: u64 = 30 * 24 * 3600;
+/// Deadline of a command with a terminal: a day.
+pub const TERMINAL_TIMEOUT_SEC: u64 = 24 * 3600;
 /// Where commands work unless they say otherwise.
 pub const WORKSPACE: &str = "/workspace";
 /// Most entries on one page of a list.
