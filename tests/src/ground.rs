@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use box_core::{Backend, BoxSpec, ExecIo, Handle, MountMode, MountPolicy, MountSpec, Origin, Profile, link};
 use box_native::{InstanceKind, Native, NativeConfig};
-use box_wire::{BoxId, ExecId, ExecOutcome, ExecRequest, Exit, Program, Stdin};
+use box_wire::{BoxId, ExecId, ExecOutcome, ExecRequest, Exit, Program, SignalScope, Stdin};
 use tempfile::TempDir;
 use tokio::io::AsyncRead;
 
@@ -210,7 +210,7 @@ impl TestBox {
 
     /// Signals the main process of an exec.
     pub async fn signal(&self, exec: &ExecId, signal: i32) -> box_core::Result<()> {
-        link::signal(self.backend.dial(&self.handle).await?, exec.clone(), signal).await
+        link::signal(self.backend.dial(&self.handle).await?, exec.clone(), signal, SignalScope::Main).await
     }
 
     /// Ends the box.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use box_wire::plan::Lifeline;
-use box_wire::{Event, Kind, Refusal, RefusalCode, Request, frame, limits};
+use box_wire::{Event, ExecId, Kind, Refusal, RefusalCode, Request, frame, limits};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -15,8 +15,8 @@ use crate::outbox::Outbox;
 use crate::setup::Prepared;
 use crate::sys::{self, Block, Reaped};
 
-/// Streams that may be open at once, running execs included. More than that wait in the listener's queue.
-const STREAMS_MAX: usize = limits::EXECS_PER_BOX_MAX + 64;
+/// Streams that may be open at once, those of running execs included. More than that wait in the listener's queue.
+const STREAMS_MAX: usize = limits::STREAMS_PER_BOX_MAX + 64;
 
 /// One dialled stream.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Server {
     fn wait(&self) -> io::Result<Ready> {
         let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(3 + 4 * self.streams.len());
         polled.push(PollFd::new(&self.signals, PollFlags::IN));
-        let room = if self.streams.len() < STREAMS_MAX { PollFlags::IN } else { PollFlags::empty() };
+        let room = if self.open_streams() < STREAMS_MAX { PollFlags::IN } else { PollFlags::empty() };
         polled.push(PollFd::new(&self.prepared.listener, room));
         if let Some(control) = &self.control {
             polled.push(PollFd::new(control, PollFlags::IN));
@@ -141,7 +141,7 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        while self.streams.len() < STREAMS_MAX {
+        for _ in self.open_streams()..STREAMS_MAX {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.prepared.listener, flags) {
                 Ok(stream) => self.streams.push(Stream::Asking { stream, inbox: Inbox::default() }),
@@ -183,12 +183,15 @@ impl Server {
             }
             Stream::Running(exec) => match exec.advance(&self.prepared) {
                 Next::Running(exec) => Some(Stream::Running(exec)),
-                Next::Over { stream, outbox, tree } => {
-                    let parting = self.advance(Stream::Parting { stream, outbox });
+                Next::Over { partings, tree } => {
+                    for (stream, outbox) in partings {
+                        let parting = self.advance(Stream::Parting { stream, outbox });
+                        self.streams.extend(parting);
+                    }
                     if tree.remove(&self.prepared.tracking).is_err() {
                         self.lingering.push(tree);
                     }
-                    parting
+                    None
                 }
             },
             Stream::Parting { stream, mut outbox } => {
@@ -201,35 +204,62 @@ impl Server {
     fn answer(&mut self, request: Request, stream: OwnedFd, inbox: Inbox) -> Option<Stream> {
         let event = match request {
             Request::Ping => Event::Done,
-            Request::Exec(request) => {
-                let running = self.execs().count();
-                if self.execs().any(|exec| exec.id() == request.id.as_str()) {
-                    refused(RefusalCode::BadExecId, format!("an exec {} is running", request.id))
-                } else if running >= limits::EXECS_PER_BOX_MAX {
-                    refused(RefusalCode::OutOfProcesses, format!("{running} execs are running, the most a box takes"))
-                } else {
+            Request::Exec(request) => match self.refuse_exec(&request.id) {
+                None => {
                     return match Exec::start(request, stream, inbox, &self.prepared) {
                         Ok(exec) => Some(Stream::Running(Box::new(exec))),
                         Err((stream, refusal)) => part(stream, &Event::Refused(refusal)),
                     };
                 }
-            }
-            Request::Signal { exec: id, signal } => match self.execs().find(|exec| exec.id() == id.as_str()) {
-                None => refused(RefusalCode::BadExecId, format!("no exec {id} is running")),
-                Some(exec) => match exec.signal(signal) {
-                    Ok(()) => Event::Done,
-                    Err(error) => refused(RefusalCode::BadRequest, format!("signal {signal}: {error}")),
-                },
+                Some(refusal) => refusal,
             },
-            Request::Kill { exec: id } => match self.execs().find(|exec| exec.id() == id.as_str()) {
-                None => refused(RefusalCode::BadExecId, format!("no exec {id} is running")),
-                Some(exec) => {
-                    exec.kill(false);
-                    Event::Done
-                }
-            },
+            Request::Attach { exec } => return self.attach(&exec, stream, inbox),
+            Request::List => Event::Running(self.execs().map(|exec| exec.listed()).collect()),
+            Request::Signal { exec, signal, scope } => self.on_exec(&exec, |exec| match exec.signal(signal, scope) {
+                Ok(()) => Event::Done,
+                Err(error) => refused(RefusalCode::BadRequest, format!("signal {signal}: {error}")),
+            }),
+            Request::Kill { exec } => self.on_exec(&exec, |exec| {
+                exec.kill(false);
+                Event::Done
+            }),
         };
         part(stream, &event)
+    }
+
+    /// Why no exec of this name can be started now.
+    fn refuse_exec(&mut self, id: &ExecId) -> Option<Event> {
+        let (running, held) = (self.execs().count(), self.held_streams());
+        if self.execs().any(|exec| exec.id() == id.as_str()) {
+            return Some(refused(RefusalCode::BadExecId, format!("an exec {id} is running")));
+        }
+        if running >= limits::EXECS_PER_BOX_MAX {
+            let message = format!("{running} execs are running, the most a box takes");
+            return Some(refused(RefusalCode::OutOfProcesses, message));
+        }
+        (held >= limits::STREAMS_PER_BOX_MAX).then(|| too_many_streams(held))
+    }
+
+    fn attach(&mut self, id: &ExecId, stream: OwnedFd, inbox: Inbox) -> Option<Stream> {
+        let held = self.held_streams();
+        if held >= limits::STREAMS_PER_BOX_MAX {
+            return part(stream, &too_many_streams(held));
+        }
+        let is_meant = |stream: &Stream| matches!(stream, Stream::Running(exec) if exec.id() == id.as_str());
+        let found = self.streams.iter().position(is_meant).map(|index| self.streams.swap_remove(index));
+        let Some(Stream::Running(mut exec)) = found else { return part(stream, &not_running(id)) };
+        if let Err((stream, refusal)) = exec.attach(stream, inbox) {
+            self.streams.extend(part(stream, &Event::Refused(refusal)));
+        }
+        // At once: what is known already has to be told, and frames that came with the request wake nobody.
+        self.advance(Stream::Running(exec))
+    }
+
+    fn on_exec(&mut self, id: &ExecId, act: impl FnOnce(&mut Exec) -> Event) -> Event {
+        match self.execs().find(|exec| exec.id() == id.as_str()) {
+            Some(exec) => act(exec),
+            None => not_running(id),
+        }
     }
 
     fn execs(&mut self) -> impl Iterator<Item = &mut Box<Exec>> {
@@ -237,6 +267,18 @@ impl Server {
             Stream::Running(exec) => Some(exec),
             _ => None,
         })
+    }
+
+    /// Streams that execs hold.
+    fn held_streams(&self) -> usize {
+        let held = |stream: &Stream| if let Stream::Running(exec) = stream { exec.attached() } else { 0 };
+        self.streams.iter().map(held).sum()
+    }
+
+    /// Streams that are open, whatever for.
+    fn open_streams(&self) -> usize {
+        let others = self.streams.iter().filter(|stream| !matches!(stream, Stream::Running(_))).count();
+        others + self.held_streams()
     }
 }
 
@@ -276,6 +318,14 @@ fn part(stream: OwnedFd, event: &Event) -> Option<Stream> {
     outbox.push(event);
     outbox.flush(&stream, |_| None).ok()?;
     (!outbox.is_empty()).then_some(Stream::Parting { stream, outbox })
+}
+
+fn not_running(id: &ExecId) -> Event {
+    refused(RefusalCode::BadExecId, format!("no exec {id} is running"))
+}
+
+fn too_many_streams(held: usize) -> Event {
+    refused(RefusalCode::OutOfProcesses, format!("{held} streams are open to execs, the most a box takes; close some"))
 }
 
 fn refused(code: RefusalCode, message: String) -> Event {

@@ -1,21 +1,24 @@
 //! What is said when something went wrong: one line, and one more when there is something to do about it.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use box_core::Error;
 use owo_colors::OwoColorize;
 
-use crate::EXIT_OWN_ERROR;
+use crate::exit::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_ERROR};
 
 /// Something that went wrong, ready to be shown.
 #[derive(Debug)]
 pub(crate) struct Fault {
     /// A stable word for programs.
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     /// What happened.
     pub(crate) message: String,
     /// What to do next.
     pub(crate) hint: Option<String>,
+    /// By which the server's log knows what was asked.
+    pub(crate) request_id: Option<String>,
     /// What the program exits with.
     pub(crate) exit_code: u8,
 }
@@ -23,7 +26,15 @@ pub(crate) struct Fault {
 impl Fault {
     /// An error of ours without a hint.
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { code: "invalid", message: message.into(), hint: None, exit_code: EXIT_OWN_ERROR }
+        let code = Cow::Borrowed("invalid");
+        Self { code, message: message.into(), hint: None, request_id: None, exit_code: EXIT_OWN_ERROR }
+    }
+
+    /// Gives it a stable word.
+    #[must_use]
+    pub(crate) fn code(mut self, code: impl Into<Cow<'static, str>>) -> Self {
+        self.code = code.into();
+        self
     }
 
     /// Adds what to do next.
@@ -39,6 +50,10 @@ impl Fault {
         if let Some(hint) = &self.hint {
             let mut stderr = anstream::stderr();
             drop(writeln!(stderr, "{} {hint}", "hint:".cyan()));
+        }
+        if let Some(id) = &self.request_id {
+            let mut stderr = anstream::stderr();
+            drop(writeln!(stderr, "{} {id}", "request:".cyan()));
         }
         self.exit_code
     }
@@ -69,13 +84,13 @@ impl From<&Error> for Fault {
         };
         let exit_code = match error {
             Error::Refused(refusal) => match refusal.code {
-                box_wire::RefusalCode::NotFound => 127,
-                box_wire::RefusalCode::NotExecutable => 126,
+                box_wire::RefusalCode::NotFound => EXIT_NOT_FOUND,
+                box_wire::RefusalCode::NotExecutable => EXIT_NOT_EXECUTABLE,
                 _ => EXIT_OWN_ERROR,
             },
             _ => EXIT_OWN_ERROR,
         };
-        Self { code, message, hint, exit_code }
+        Self { code: code.into(), message, hint, request_id: None, exit_code }
     }
 }
 

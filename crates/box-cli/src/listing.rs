@@ -65,10 +65,15 @@ pub(crate) fn columns(stream: impl std::os::fd::AsFd) -> usize {
 
 /// Writes the guarantees of a box to standard error.
 pub(crate) fn guarantees(guarantees: &Guarantees) {
-    let rows: Vec<Row> = guarantees.iter().map(guarantee_row).collect();
     let mut stderr = anstream::stderr();
     // Nobody can be told when standard error is gone.
-    drop(stderr.write_all(render(&rows, columns(rustix::stdio::stderr())).as_bytes()));
+    drop(stderr.write_all(guarantee_table(guarantees, columns(rustix::stdio::stderr())).as_bytes()));
+}
+
+/// The guarantees of a box as lines.
+pub(crate) fn guarantee_table(guarantees: &Guarantees, columns: usize) -> String {
+    let rows: Vec<Row> = guarantees.iter().map(guarantee_row).collect();
+    render(&rows, columns)
 }
 
 fn guarantee_row(guarantee: &box_core::Guarantee) -> Row {

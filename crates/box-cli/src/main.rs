@@ -1,36 +1,66 @@
-//! The `strongbox` command: what was typed becomes one call of the domain, and its answer becomes lines and an exit code.
+//! The `strongbox` command: what was typed becomes one call of the domain or one question to a server, and the answer becomes
+//! lines and an exit code.
 
+mod audit;
+mod client;
+mod config;
 mod doctor;
+mod exit;
 mod fault;
+mod help;
 mod listing;
 mod options;
 mod profiles;
 mod run;
+mod serve;
+mod signals;
+mod state;
+mod stdio;
+mod table;
+mod terminal;
+mod token;
 mod values;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 
+use crate::exit::EXIT_OWN_ERROR;
 use crate::fault::Fault;
 use crate::options::{Cli, Verb};
 
-/// The exit code of everything that went wrong before a command of the caller's could speak for itself.
-const EXIT_OWN_ERROR: u8 = 125;
-
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let typed = help::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match typed {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    start_log();
-    let code = match cli.verb {
-        Verb::Run(options) => run::main(&options),
-        Verb::Doctor(options) => doctor::main(&options).unwrap_or_else(|fault| fault.report()),
-        Verb::Profiles(options) => profiles::main(&options).unwrap_or_else(|fault| fault.report()),
-        Verb::Completions { shell } => completions(shell).unwrap_or_else(|fault| fault.report()),
-    };
-    ExitCode::from(code)
+    ExitCode::from(obey(&cli.verb).unwrap_or_else(|fault| fault.report()))
+}
+
+fn obey(verb: &Verb) -> Result<u8, Fault> {
+    if !matches!(verb, Verb::Serve(_)) {
+        start_log();
+    }
+    match verb {
+        Verb::Run(options) => Ok(run::main(options)),
+        Verb::Doctor(options) => doctor::main(options),
+        Verb::Profiles(options) => profiles::main(options),
+        Verb::Serve(options) => serve::main(options),
+        Verb::Config(verb) => config::main(verb),
+        Verb::Token(verb) => token::main(verb),
+        Verb::Audit(verb) => audit::main(verb),
+        Verb::Exec(options) => client::exec::main(options),
+        Verb::Shell(options) => client::shell::main(options),
+        Verb::Session(verb) => client::session::main(verb),
+        Verb::Ps(options) => client::ps::main(options),
+        Verb::Process(verb) => client::process::main(verb),
+        Verb::Logs(options) => client::logs::main(options),
+        Verb::Attach(options) => client::attach::main(options),
+        Verb::Status(options) => client::status::main(options),
+        Verb::Errors(options) => client::errors::main(options),
+        Verb::Completions { shell } => completions(*shell),
+    }
 }
 
 /// Help and version are answers; everything else that the parser says is an error of ours, not of a command in a box.
@@ -55,7 +85,7 @@ fn start_log() {
 
 fn completions(shell: clap_complete::Shell) -> Result<u8, Fault> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "strongbox", &mut script);
+    clap_complete::generate(shell, &mut help::command(), "strongbox", &mut script);
     listing::write_out(&script)
 }
 

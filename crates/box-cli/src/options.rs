@@ -8,6 +8,7 @@ use box_wire::User;
 use clap::{Args, Parser, Subcommand};
 
 use crate::values::{self, MountText, Requirement};
+use crate::{audit, client, config, serve, token};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,20 +20,28 @@ Examples:
     strongbox run -it --network on -- bash
   See what this machine can enforce, and how to make it enforce more:
     strongbox doctor
+  Start a server, and keep a box between commands:
+    strongbox serve &
+    strongbox exec demo -- sh -c 'echo words > note'
+    strongbox exec demo -- cat note
 
-Exit codes of `run`: the command's own, or
+Exit codes of `run`, `exec`, `shell`, `attach` and `logs -f`: the command's own, or
   124    the deadline passed
   125    strongbox itself failed, or was called wrongly
   126    the command cannot be executed
   127    the command does not exist in the box
-  128+N  signal N ended the command; 137 is also what out of memory gives, and standard error then says so
+  128+N  signal N ended the command; 137 is also what out of memory gives, and standard error says so
+All other commands: 0, or 125 with the reason on standard error; docs/cli.md lists the exceptions.
 
 Environment:
-  STRONGBOX_STATE_DIR  where boxes are kept, as --state-dir
+  STRONGBOX_STATE_DIR  where boxes and the server's state are kept, as --state-dir
+  STRONGBOX_CONFIG     the configuration file, as --config
+  STRONGBOX_URL        the server to ask, as --url
+  STRONGBOX_TOKEN      the token to show it
   STRONGBOX_LOG        writes a log to standard error, e.g. `debug` or `box_native=trace`
   NO_COLOR             no colours
 
-More: `strongbox run --help`, and README.md, SECURITY.md and SPECIFICATION.md of the source tree.";
+More: `strongbox COMMAND --help`, docs/cli.md, docs/config.md and README.md of the source tree.";
 
 /// Runs commands in boxes that cannot hurt this machine
 #[derive(Debug, Parser)]
@@ -57,6 +66,41 @@ pub(crate) enum Verb {
     Doctor(DoctorOptions),
     /// List the presets for `run --profile`
     Profiles(JsonOption),
+    /// Serve sessions over HTTP and a unix socket
+    Serve(Box<serve::ServeOptions>),
+    /// Show or check what the server is configured with
+    #[command(subcommand)]
+    Config(config::ConfigVerb),
+    /// Make, list and revoke tokens
+    #[command(subcommand)]
+    Token(token::TokenVerb),
+    /// Verify and read the audit log
+    #[command(subcommand)]
+    Audit(audit::AuditVerb),
+    /// Run a command in a session
+    ///
+    /// The first command makes the session, later ones find it as it was left. Standard input, output and error are the
+    /// command's own, and its exit code is passed on.
+    #[command(override_usage = "strongbox exec [OPTIONS] SESSION -- CMD [ARGS]...")]
+    Exec(Box<client::exec::ExecOptions>),
+    /// Open a terminal in a session
+    Shell(Box<client::shell::ShellOptions>),
+    /// Make, list, pause and remove sessions
+    #[command(subcommand)]
+    Session(client::session::SessionVerb),
+    /// List managed processes and commands
+    Ps(client::ps::PsOptions),
+    /// Start and stop programs that live on
+    #[command(subcommand)]
+    Process(client::process::ProcessVerb),
+    /// Show what a command or process wrote
+    Logs(client::logs::LogsOptions),
+    /// Talk to a managed process
+    Attach(client::attach::AttachOptions),
+    /// Say how the server stands
+    Status(client::status::StatusOptions),
+    /// List what went wrong lately
+    Errors(client::errors::ErrorsOptions),
     /// Write a completion script for a shell to standard output
     Completions {
         /// For which shell.

@@ -55,6 +55,23 @@ pub(crate) fn timeout_ms(text: &str) -> Result<u64, String> {
     if ms == 0 || ms > box_wire::limits::TIMEOUT_MS_MAX { Err(refused()) } else { Ok(ms) }
 }
 
+/// A span of time in seconds: `90`, `90s`, `5m`, `2h`, `30d`, `2w`.
+pub(crate) fn duration_sec(text: &str) -> Result<u64, String> {
+    let refused = || "use seconds, or a number with s, m, h, d or w, such as 90, 5m, 2h or 30d".to_owned();
+    let digits_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    let factor: u64 = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        "w" => 7 * 24 * 3600,
+        _ => return Err(refused()),
+    };
+    let seconds = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(refused)
+}
+
 /// `SRC:DST`, `SRC:DST:ro` or `SRC:DST:rw`, read from the right.
 pub(crate) fn mount(text: &str) -> Result<MountText, String> {
     let (rest, mode) = match text.rsplit_once(':') {
@@ -109,6 +126,16 @@ pub(crate) fn env_entry(
     Ok((name.to_owned(), value))
 }
 
+/// A program and its arguments, which must be text.
+pub(crate) fn argv(typed: &[std::ffi::OsString]) -> Result<Vec<String>, box_wire::Invalid> {
+    let text = |argument: &std::ffi::OsString| {
+        let refused =
+            || box_wire::Invalid::new("command", argument, "arguments of valid UTF-8; pass other bytes by stdin");
+        argument.to_str().map(str::to_owned).ok_or_else(refused)
+    };
+    typed.iter().map(text).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +157,17 @@ mod tests {
         }
         for bad in ["", "0", "-1", "nan", "inf", "1e300", "604801", "5s"] {
             assert!(timeout_ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn spans_of_time_have_units() {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7200), ("30d", 2_592_000), ("1w", 604_800)]
+        {
+            assert_eq!(duration_sec(text), Ok(seconds), "{text}");
+        }
+        for bad in ["", "0", "0d", "d", "-1d", "1.5h", "1y", "1 d", "99999999999999999999", "18446744073709551615w"] {
+            assert!(duration_sec(bad).is_err(), "{bad}");
         }
     }
 

@@ -5,7 +5,10 @@ use std::process::{Command, Output};
 
 fn strongbox(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_strongbox"));
-    command.args(arguments).env_remove("COLUMNS").env_remove("STRONGBOX_STATE_DIR").output().unwrap()
+    for variable in ["COLUMNS", "STRONGBOX_STATE_DIR", "STRONGBOX_URL"] {
+        command.env_remove(variable);
+    }
+    command.args(arguments).output().unwrap()
 }
 
 fn help(arguments: &[&str]) -> String {
@@ -22,10 +25,47 @@ fn help_teaches() {
     insta::assert_snapshot!("strongbox", help(&["--help"]));
 }
 
+/// Every command, a command of commands by its words.
+const COMMANDS: [&[&str]; 33] = [
+    &["run"],
+    &["doctor"],
+    &["profiles"],
+    &["serve"],
+    &["config"],
+    &["config", "show"],
+    &["config", "check"],
+    &["token"],
+    &["token", "create"],
+    &["token", "list"],
+    &["token", "revoke"],
+    &["audit"],
+    &["audit", "verify"],
+    &["audit", "tail"],
+    &["exec"],
+    &["shell"],
+    &["session"],
+    &["session", "ls"],
+    &["session", "create"],
+    &["session", "show"],
+    &["session", "rm"],
+    &["session", "pause"],
+    &["session", "resume"],
+    &["ps"],
+    &["process"],
+    &["process", "start"],
+    &["process", "stop"],
+    &["process", "show"],
+    &["logs"],
+    &["attach"],
+    &["status"],
+    &["errors"],
+    &["completions"],
+];
+
 #[test]
 fn help_of_each_verb() {
-    for verb in ["run", "doctor", "profiles", "completions"] {
-        insta::assert_snapshot!(verb, help(&[verb, "--help"]));
+    for command in COMMANDS {
+        insta::assert_snapshot!(command.join("-"), help(&[command, &["--help"]].concat()));
     }
 }
 
@@ -46,13 +86,23 @@ fn the_version_is_that_of_the_package() {
 fn every_shell_gets_a_script_that_knows_the_verbs() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = help(&["completions", shell]);
-        assert!(script.contains("doctor") && script.contains("network-method"), "{shell}");
+        for word in COMMANDS.iter().copied().flatten().chain(&["network-method", "since-cursor", "tls-certificate"]) {
+            assert!(script.contains(word), "{word} for {shell}");
+        }
     }
 }
 
 #[test]
 fn what_cannot_be_understood_is_an_error_of_ours() {
-    for wrong in [&["frobnicate"][..], &[], &["run"], &["completions", "tcsh"]] {
+    for wrong in [
+        &["frobnicate"][..],
+        &[],
+        &["run"],
+        &["completions", "tcsh"],
+        &["exec", "s"],
+        &["session"],
+        &["token", "create"],
+    ] {
         let output = strongbox(wrong);
         assert_eq!(output.status.code(), Some(125), "{wrong:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");

@@ -1,6 +1,7 @@
 //! What every place where boxes can live must be able to do.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 
 use async_trait::async_trait;
 use box_wire::BoxId;
@@ -32,6 +33,10 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Lets the workload go on.
     async fn resume(&self, handle: &Handle) -> Result<()>;
+
+    /// The directory of the box's journal, for reading; see [`crate::Journal`]. It outlives the box's processes and goes when the
+    /// box is destroyed. A box that keeps none, or is not there any more, is [`crate::Error::Gone`].
+    async fn journal(&self, handle: &Handle) -> Result<OwnedFd>;
 
     /// What the box consumes now.
     async fn stats(&self, handle: &Handle) -> Result<Stats>;

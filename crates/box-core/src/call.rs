@@ -114,6 +114,32 @@ pub struct ExecInfo {
     pub receipt: Option<Receipt>,
 }
 
+impl ExecInfo {
+    /// A command that starts now.
+    pub fn started(exec_id: ExecId, session_id: SessionId, backend_name: BackendName) -> Self {
+        Self {
+            exec_id,
+            session_id,
+            backend_name,
+            status: ExecStatus::Running,
+            exit_code: None,
+            signal: None,
+            oom_killed: false,
+            duration_ms: 0,
+            started_at: Timestamp::now(),
+            ended_at: None,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            receipt: None,
+        }
+    }
+
+    /// What a shell would say of how it ended: the code, or 128 and the signal.
+    pub fn shell_code(&self) -> Option<i32> {
+        self.exit_code.or_else(|| self.signal.map(|signal| 128 + signal))
+    }
+}
+
 /// What a command consumed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Receipt {
@@ -308,6 +334,15 @@ pub enum StreamName {
     Stdout,
     /// Standard error.
     Stderr,
+}
+
+impl From<StreamName> for box_wire::StreamName {
+    fn from(name: StreamName) -> Self {
+        match name {
+            StreamName::Stdout => Self::Stdout,
+            StreamName::Stderr => Self::Stderr,
+        }
+    }
 }
 
 /// Up to where somebody has read. Written `run.stdout.stderr`; the start is `0.0.0`.

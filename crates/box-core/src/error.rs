@@ -194,6 +194,30 @@ impl Error {
         }
     }
 
+    /// The same error once more, for another who waited for the same thing.
+    pub(crate) fn replica(&self) -> Self {
+        match self {
+            Self::Invalid(invalid) => Self::Invalid(invalid.clone()),
+            Self::MountDenied { path, reason } => Self::MountDenied { path: path.clone(), reason: reason.clone() },
+            Self::BadImage { image, reason } => Self::BadImage { image: image.clone(), reason: reason.clone() },
+            Self::Unavailable { what, reason, fix } => {
+                Self::Unavailable { what: what.clone(), reason: reason.clone(), fix: fix.clone() }
+            }
+            Self::FloorNotHeld { dimension, found, reason } => {
+                Self::FloorNotHeld { dimension: *dimension, found: *found, reason: reason.clone() }
+            }
+            Self::Setup { step, reason } => Self::Setup { step: step.clone(), reason: reason.clone() },
+            Self::Gone { reason } => Self::Gone { reason: reason.clone() },
+            Self::Refused(refusal) => Self::Refused(refusal.clone()),
+            Self::Protocol(error) => Self::Protocol(error.clone()),
+            Self::Io { context, source } => {
+                Self::Io { context: context.clone(), source: std::io::Error::new(source.kind(), source.to_string()) }
+            }
+            // What callers do wrong is told to them at once and is never waited for by others.
+            other => Self::Setup { step: other.code().to_owned(), reason: other.to_string() },
+        }
+    }
+
     /// Says what was being done when the system refused.
     pub fn io(context: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::Io { context: context.into(), source: source.into() }

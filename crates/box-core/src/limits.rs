@@ -23,6 +23,10 @@ pub const INODES_MIN: u64 = 4096;
 pub const MOUNTS_MAX: usize = 32;
 /// Names that are looked at when a tree is searched for sockets.
 pub const MOUNT_ENTRIES_MAX: usize = 50_000;
+/// Most that one read of a journal returns.
+pub const JOURNAL_READ_BYTES_MAX: usize = 1 << 20;
+/// Names that are looked at in a journal. Whoever keeps the journals of more execs than that in one box removes some.
+pub const JOURNAL_ENTRIES_MAX: usize = 100_000;
 pub use box_wire::limits::GUEST_ID_MAX;
 
 /// Longest name of a session, in bytes.
@@ -49,5 +53,11 @@ pub const READ_BYTES_MAX: usize = 1 << 20;
 pub const STDIN_BYTES_MAX: usize = 8 << 20;
 /// Finished execs that a session remembers.
 pub const FINISHED_EXECS_MAX: usize = 128;
+/// Characters of an error that are remembered.
+pub const ERROR_CHARS_MAX: usize = 1000;
+/// Runs of a managed process whose output is kept.
+pub const PROCESS_RUNS_MAX: usize = 5;
+/// Exited managed processes that a session remembers.
+pub const EXITED_PROCESSES_MAX: usize = 256;
 /// Errors that are remembered for whoever asks what went wrong lately.
 pub const RECENT_ERRORS_MAX: usize = 100;

@@ -1,14 +1,21 @@
 //! The host's end of a stream to an agent. Beyond this module everything is untrusted.
 
+mod attached;
+
 use std::time::Duration;
 
 use box_wire::frame::{self, HEADER_BYTES};
-use box_wire::{Event, ExecId, ExecOutcome, ExecRequest, Header, Kind, Request, WindowSize, limits};
+use box_wire::{
+    Event, ExecId, ExecOutcome, ExecRequest, FrameError, Header, Invalid, Kind, Output, Request, RunningExec,
+    SignalScope, WindowSize, limits,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
 use crate::backend::AgentIo;
 use crate::{AgentStream, Error, Result};
+
+pub use attached::{Attached, AttachedReader, AttachedWriter, attach, start};
 
 /// How long after its deadline an exec may stay unreported before the agent itself is given up.
 const REPORT_GRACE: Duration = Duration::from_secs(5);
@@ -29,7 +36,7 @@ pub struct ExecIo<I, O, E> {
     pub resizes: Option<mpsc::Receiver<WindowSize>>,
 }
 
-/// Runs one command and moves its streams until it ends.
+/// Runs one command and moves its streams until it ends. For one whose output is journalled, see [`start`].
 ///
 /// Dropping the future closes the stream, and the agent then kills the command.
 pub async fn exec<I, O, E>(stream: AgentStream, request: &ExecRequest, io: ExecIo<I, O, E>) -> Result<ExecOutcome>
@@ -39,6 +46,9 @@ where
     E: AsyncWrite + Unpin,
 {
     request.validate()?;
+    if request.output != Output::Stream {
+        return Err(Invalid::new("output", request.output, "a stream; start a journalled exec by itself").into());
+    }
     let (mut reader, mut writer) = tokio::io::split(stream.into_inner());
     send(&mut writer, &frame::encode(Kind::Request, &Request::Exec(request.clone()))?).await?;
     let streams_stdin = request.stdin == box_wire::Stdin::Stream;
@@ -62,9 +72,17 @@ where
     }
 }
 
-/// Sends a signal to the main process of an exec.
-pub async fn signal(stream: AgentStream, exec: ExecId, signal: i32) -> Result<()> {
-    request(stream, &Request::Signal { exec, signal }).await
+/// Sends a signal to the main process of an exec, or to its whole tree.
+pub async fn signal(stream: AgentStream, exec: ExecId, signal: i32, scope: SignalScope) -> Result<()> {
+    request(stream, &Request::Signal { exec, signal, scope }).await
+}
+
+/// The execs that are running in the box, streamed ones included.
+pub async fn list(stream: AgentStream) -> Result<Vec<RunningExec>> {
+    match ask(stream, &Request::List).await? {
+        Event::Running(execs) if execs.len() <= limits::EXECS_PER_BOX_MAX => Ok(execs),
+        _ => Err(FrameError::Unexpected(Kind::Event).into()),
+    }
 }
 
 /// Kills the whole process tree of an exec.
@@ -78,12 +96,19 @@ pub async fn ping(stream: AgentStream) -> Result<()> {
 }
 
 async fn request(stream: AgentStream, request: &Request) -> Result<()> {
+    match ask(stream, request).await? {
+        Event::Done => Ok(()),
+        _ => Err(FrameError::Unexpected(Kind::Event).into()),
+    }
+}
+
+/// Sends a request that is answered by one event.
+async fn ask(stream: AgentStream, request: &Request) -> Result<Event> {
     let (mut reader, mut writer) = tokio::io::split(stream.into_inner());
     send(&mut writer, &frame::encode(Kind::Request, request)?).await?;
     match drain_event(&mut reader).await? {
-        Event::Done => Ok(()),
         Event::Refused(refusal) => Err(refusal.into()),
-        Event::Started { .. } | Event::Exited(_) => Err(box_wire::FrameError::Unexpected(Kind::Event).into()),
+        event => Ok(event),
     }
 }
 
@@ -158,9 +183,11 @@ where
                     return Ok(outcome);
                 }
                 Event::Refused(refusal) => return Err(refusal.into()),
-                Event::Done => return Err(box_wire::FrameError::Unexpected(Kind::Event).into()),
+                Event::Done | Event::Progress { .. } | Event::Running(_) => {
+                    return Err(FrameError::Unexpected(Kind::Event).into());
+                }
             },
-            other => return Err(box_wire::FrameError::Unexpected(other).into()),
+            other => return Err(FrameError::Unexpected(other).into()),
         }
     }
 }
@@ -182,7 +209,7 @@ async fn read_header(reader: &mut ReadHalf<Box<dyn AgentIo>>) -> Result<Header> 
 
 async fn read_event(reader: &mut ReadHalf<Box<dyn AgentIo>>, header: Header) -> Result<Event> {
     if header.kind != Kind::Event {
-        return Err(box_wire::FrameError::Unexpected(header.kind).into());
+        return Err(FrameError::Unexpected(header.kind).into());
     }
     let mut payload = vec![0; header.payload_bytes];
     reader.read_exact(&mut payload).await.map_err(gone)?;
@@ -206,7 +233,7 @@ fn gone(error: std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use box_wire::{FrameError, Program};
+    use box_wire::Program;
 
     fn io() -> ExecIo<tokio::io::Empty, Vec<u8>, Vec<u8>> {
         ExecIo { stdin: tokio::io::empty(), stdout: Vec::new(), stderr: Vec::new(), resizes: None }
@@ -230,6 +257,25 @@ mod tests {
     async fn a_box_that_plays_the_host_is_dropped() {
         let error = exec_against(frame::encode(Kind::Request, &Request::Ping).unwrap()).await.unwrap_err();
         assert!(matches!(error, Error::Protocol(FrameError::Unexpected(Kind::Request))), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_box_that_lists_more_than_it_can_run_is_dropped() {
+        let one = RunningExec { id: "x".parse().unwrap(), pid: 1, stdin_open: false };
+        for (count, good) in [(limits::EXECS_PER_BOX_MAX, true), (limits::EXECS_PER_BOX_MAX + 1, false)] {
+            let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+            let answer = frame::encode(Kind::Event, &Event::Running(vec![one.clone(); count])).unwrap();
+            theirs.write_all(&answer).await.unwrap();
+            assert_eq!(list(AgentStream::new(ours)).await.is_ok(), good, "{count}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_journalled_exec_is_not_run_as_a_streamed_one() {
+        let (ours, _theirs) = tokio::io::duplex(1 << 10);
+        let mut request = ExecRequest::new("x".parse().unwrap(), Program::Shell("true".into()));
+        request.output = Output::JOURNAL;
+        assert_eq!(exec(AgentStream::new(ours), &request, io()).await.unwrap_err().code(), "invalid");
     }
 
     #[tokio::test]

@@ -120,6 +120,7 @@ impl Profile {
             syscalls: self.syscalls,
             persistence: Persistence::Memory,
             dies_with_maker: false,
+            keeps_journal: false,
             floors: Floors::default(),
         }
     }

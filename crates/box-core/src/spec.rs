@@ -34,6 +34,8 @@ pub struct BoxSpec {
     pub persistence: Persistence,
     /// Whether the box dies with the process that made it.
     pub dies_with_maker: bool,
+    /// Whether the box has a journal, in which the output of execs is kept while nobody listens.
+    pub keeps_journal: bool,
     /// Guarantees without which it must not be made.
     pub floors: Floors,
 }

@@ -23,7 +23,7 @@ use crate::record::{Process, Record};
 use crate::skeleton::Skeleton;
 use crate::starter::Starters;
 use crate::trees::{HostTrees, Way};
-use crate::{destroy, doctor, fault, spawn};
+use crate::{destroy, doctor, fault, journal, spawn};
 
 /// How a native backend is set up.
 #[derive(Debug, Clone)]
@@ -68,6 +68,7 @@ pub(crate) struct Inner {
     pub(crate) network_method: Option<Method>,
     pub(crate) images: SafeRoot,
     pub(crate) disks: OwnedFd,
+    pub(crate) journals: OwnedFd,
     pub(crate) null: OwnedFd,
     pub(crate) starters: Starters,
     /// What boxes without an image share, made when the first of them is; root only.
@@ -113,12 +114,11 @@ impl Native {
         let ranges = root.then(Ranges::open).transpose()?;
         let cgroups = Cgroups::detect();
         for remains in Remains::find(&state)? {
-            destroy::sweep(
-                remains,
-                &destroy::Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks: &state.disks },
-            );
+            let (disks, journals) = (&state.disks, &state.journals);
+            let places = destroy::Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks, journals };
+            destroy::sweep(remains, &places);
         }
-        instance::sweep_disks(&state)?;
+        instance::sweep_storage(&state)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| Error::io("opening /dev/null", error))?;
         let mut mount_policy = config.mount_policy;
@@ -133,6 +133,7 @@ impl Native {
             network_method: config.network_method,
             images,
             disks: state.disks,
+            journals: state.journals,
             null,
             starters: Starters::default(),
             skeleton: OnceLock::new(),
@@ -205,9 +206,13 @@ impl Inner {
     /// Ends a box, known or not, and removes everything by its record.
     fn destroy(&self, id: &BoxId) -> Result<()> {
         let live = self.known().remove(id);
-        let Ok(directory) = self.instance.open_box(id) else { return Ok(()) };
+        let Ok(directory) = self.instance.open_box(id) else {
+            // After a reboot nothing is left of a box but what it had said.
+            return journal::remove(&self.journals, &self.instance.name_of(id));
+        };
         let record = Record::read(&directory);
-        let places = destroy::Places { cgroups: &self.cgroups, ranges: self.ranges.as_ref(), disks: &self.disks };
+        let (cgroups, ranges) = (&self.cgroups, self.ranges.as_ref());
+        let places = destroy::Places { cgroups, ranges, disks: &self.disks, journals: &self.journals };
         destroy::dismantle(record.as_ref(), live.as_deref(), &places)?;
         self.instance.remove_box(id)?;
         fault::point("directory_removed");
@@ -281,6 +286,10 @@ impl Backend for Native {
     async fn resume(&self, handle: &Handle) -> Result<()> {
         let (inner, handle) = (Arc::clone(&self.inner), handle.clone());
         blocking(move || inner.cgroup(&handle, BoxCgroup::thaw)).await
+    }
+
+    async fn journal(&self, handle: &Handle) -> Result<OwnedFd> {
+        journal::open(&self.inner.journals, &self.inner.instance.name_of(&handle.id))
     }
 
     async fn stats(&self, handle: &Handle) -> Result<Stats> {

@@ -14,7 +14,7 @@ use crate::ids::Ranges;
 use crate::instance::Remains;
 use crate::network;
 use crate::record::Record;
-use crate::{disk, fault};
+use crate::{disk, fault, journal};
 
 /// How long a killed box may take to be gone. The kernel ends a whole process tree; that takes milliseconds.
 const END_WAIT: Duration = Duration::from_secs(10);
@@ -25,6 +25,7 @@ pub(crate) struct Places<'a> {
     pub(crate) cgroups: &'a Cgroups,
     pub(crate) ranges: Option<&'a Ranges>,
     pub(crate) disks: &'a OwnedFd,
+    pub(crate) journals: &'a OwnedFd,
 }
 
 /// Ends a box and removes what its record names. Only the box's directory is left, for the caller.
@@ -50,6 +51,7 @@ pub(crate) fn dismantle(record: Option<&Record>, live: Option<&LiveBox>, places:
     }
     fault::point("cgroup_removed");
     disk::remove_image(places.disks.as_fd(), &record.cgroup)?;
+    journal::remove(places.journals, &record.cgroup)?;
     if let (Some(ranges), Some(range)) = (places.ranges, record.range) {
         ranges.release(range, &record.cgroup);
     }

@@ -14,6 +14,7 @@ pub const STEPS: &[&str] = &[
     "agent_started",
     "record_completed",
     "ids_mapped",
+    "journal_made",
     "network_attached",
     "plan_sent",
     "box_ready",

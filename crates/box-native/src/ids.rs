@@ -2,12 +2,14 @@
 
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use box_core::{Error, Result};
 use box_wire::User;
 use rustix::fs::{AtFlags, Mode, OFlags};
+
+use crate::program;
 
 /// Ids in one range: everything that 16 bits can name.
 const RANGE_IDS: u32 = 1 << 16;
@@ -64,7 +66,7 @@ impl IdMaps {
         let groups = subordinate("/etc/subgid", uid);
         match (users, groups) {
             (Some(users), Some(groups))
-                if find_program("newuidmap").is_some() && find_program("newgidmap").is_some() =>
+                if program::find("newuidmap").is_some() && program::find("newgidmap").is_some() =>
             {
                 Self { users: share(uid, users), groups: share(gid, groups), writer: Writer::NewIdMap }
             }
@@ -196,7 +198,7 @@ fn user_name(uid: u32) -> Option<String> {
 }
 
 fn run_mapper(name: &str, pid: u32, lines: &[(u32, u32, u32)]) -> Result<()> {
-    let program = find_program(name).ok_or_else(|| Error::Unavailable {
+    let program = program::find(name).ok_or_else(|| Error::Unavailable {
         what: name.to_owned(),
         reason: "it is not installed".to_owned(),
         fix: "apt-get install uidmap".to_owned(),
@@ -212,14 +214,6 @@ fn run_mapper(name: &str, pid: u32, lines: &[(u32, u32, u32)]) -> Result<()> {
     }
     let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(Error::Setup { step: "ids_mapped".to_owned(), reason: format!("{name}: {reason}") })
-}
-
-/// The absolute path of a program of the system; the caller's `PATH` has no say.
-pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
-    ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
-        .iter()
-        .map(|place| Path::new(place).join(name))
-        .find(|path| path.exists())
 }
 
 fn translate(lines: &[(u32, u32, u32)], id: u32) -> Option<u32> {

@@ -3,6 +3,7 @@
 //! ```text
 //! <state>/images/                    unpacked root file systems
 //! <state>/disks/<instance>.<box>     what boxes keep on disk
+//! <state>/journals/<instance>.<box>/ what execs in them wrote
 //! <run>/instances.lock               held for moments, while instances come and go
 //! <run>/instances/<name>/lock        held as long as the instance lives: the lease
 //! <run>/instances/<name>/boxes/<box>/record.json, agent.sock
@@ -22,7 +23,7 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::fault;
+use crate::{fault, journal};
 
 /// Instances whose boxes die with them carry this before their random name.
 const EPHEMERAL: &str = "run-";
@@ -76,6 +77,8 @@ pub(crate) struct State {
     pub(crate) path: PathBuf,
     /// Where boxes keep what they keep on disk.
     pub(crate) disks: OwnedFd,
+    /// Where the output of journalled execs is kept.
+    pub(crate) journals: OwnedFd,
     run: OwnedFd,
 }
 
@@ -84,17 +87,18 @@ impl State {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let state = open_private(path)?;
         let failed = |error: Errno| Error::io(format!("making directories in {}", path.display()), error);
-        for name in ["images", "disks"] {
+        for name in ["images", "disks", "journals"] {
             make_directory(&state, name).map_err(failed)?;
         }
         let disks = open_directory(&state, "disks").map_err(failed)?;
+        let journals = open_directory(&state, "journals").map_err(failed)?;
         let path = path.canonicalize().map_err(|error| Error::io("finding the state directory", error))?;
         let run = match run_dir(&path) {
             Some(run) => open_private(&run)?,
             None => state,
         };
         make_directory(&run, "instances").map_err(failed)?;
-        Ok(Self { path, disks, run })
+        Ok(Self { path, disks, journals, run })
     }
 }
 
@@ -169,6 +173,11 @@ impl Instance {
         open_directory(&self.boxes, id.as_str())
     }
 
+    /// The name of a box among those of all instances.
+    pub(crate) fn name_of(&self, id: &BoxId) -> String {
+        format!("{}.{id}", self.name)
+    }
+
     /// Ids of all boxes that have a directory.
     pub(crate) fn list(&self) -> Vec<BoxId> {
         list(&self.boxes)
@@ -187,14 +196,20 @@ impl Instance {
     }
 }
 
-/// Removes images of disks whose ephemeral instance is gone without a trace, as after a reboot.
-pub(crate) fn sweep_disks(state: &State) -> Result<()> {
+/// Removes disks and journals whose ephemeral instance is gone without a trace, as after a reboot.
+pub(crate) fn sweep_storage(state: &State) -> Result<()> {
     let _guard = guard(&state.run)?;
     let instances = open_directory(&state.run, "instances").map_err(|error| Error::io("opening instances", error))?;
-    for name in names(&state.disks).into_iter().filter(|name| name.trim_start_matches('.').starts_with(EPHEMERAL)) {
+    let is_left = |name: &String| {
         let owner = name.trim_start_matches('.').split('.').next().unwrap_or_default();
-        if open_directory(&instances, owner).is_err() {
-            let _ = rustix::fs::unlinkat(&state.disks, name.as_str(), AtFlags::empty());
+        owner.starts_with(EPHEMERAL) && open_directory(&instances, owner).is_err()
+    };
+    for name in names(&state.disks).into_iter().filter(is_left) {
+        let _ = rustix::fs::unlinkat(&state.disks, name.as_str(), AtFlags::empty());
+    }
+    for name in names(&state.journals).into_iter().filter(is_left) {
+        if let Err(error) = journal::remove(&state.journals, &name) {
+            tracing::warn!(journal.name = %name, error = %error, "a journal that nobody owns cannot be removed");
         }
     }
     Ok(())
@@ -376,6 +391,25 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
         assert_eq!(State::open(directory.path()).unwrap_err().code(), "unavailable");
+    }
+
+    #[test]
+    fn journals_of_living_and_of_lasting_instances_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        let living = Instance::start(&state, InstanceKind::Ephemeral).unwrap();
+        let [alive, dead, lasting] = [&living.name, "run-0123", "main"].map(|owner| format!("{owner}.box"));
+        for name in [&alive, &dead, &lasting] {
+            let place = directory.path().join("journals").join(name);
+            std::fs::create_dir(&place).unwrap();
+            std::fs::write(place.join("e.end"), b"x").unwrap();
+        }
+        sweep_storage(&state).unwrap();
+        let mut left = names(&state.journals);
+        left.sort();
+        let mut expected = vec![alive, lasting];
+        expected.sort();
+        assert_eq!(left, expected);
     }
 
     #[test]

@@ -149,6 +149,7 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
         memory: Memory::Absent,
         listener: 0,
         entrances: Vec::new(),
+        journal: None,
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
     };
     Draft { plan, sources: site.sources }

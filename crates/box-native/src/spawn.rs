@@ -26,7 +26,7 @@ use crate::skeleton::Skeleton;
 use crate::starter::Launching;
 use crate::sys::{self, Launch, Role};
 use crate::trees::{self, Baggage, Way};
-use crate::{disk, fault, image, seccomp};
+use crate::{disk, fault, image, journal, seccomp};
 
 /// How long an agent may take to set a box up. Real ones take milliseconds.
 const SETUP_WAIT: Duration = Duration::from_secs(20);
@@ -62,7 +62,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let prepared = prepare(inner, spec)?;
     let mut record = Record {
         id: id.clone(),
-        cgroup: format!("{}.{id}", inner.instance.name),
+        cgroup: inner.instance.name_of(id),
         range: None,
         network: prepared.network.map(|method| network::intent(method, id)),
         agent: None,
@@ -103,8 +103,10 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     drop(baggage);
     fault::point("plan_sent");
     // While the agent works: what it cannot change any more is looked at from outside.
-    verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"])?;
+    let looked = verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"]);
+    // An agent that failed is gone and cannot be looked at: what it said is the reason, and comes first.
     let verified = hear_report(&control).map_err(|error| blame_image(error, spec))?;
+    looked?;
     verify_namespaces(launched.pid, &["cgroup"])?;
     let enforced = cgroup.verify(launched.pid)?;
     let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
@@ -197,7 +199,7 @@ fn complete(
     cgroup: &BoxCgroup,
     listener: OwnedFd,
     pid: u32,
-    disk_name: &str,
+    name: &str,
 ) -> Result<(Plan, Baggage)> {
     let Draft { mut plan, sources } = draft;
     let mut baggage = Baggage::default();
@@ -220,11 +222,15 @@ fn complete(
     }
     if spec.persistence == Persistence::Disk {
         let disks = inner.disks.as_fd();
-        disk::make_image(disks, disk_name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
+        disk::make_image(disks, name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
         fault::point("disk_made");
-        let mount = disk::mount_image(disks, disk_name)?;
+        let mount = disk::mount_image(disks, name)?;
         sys::map_mount_ids(&mount, namespace.as_fd()).map_err(|error| Error::io("mapping the disk's ids", error))?;
         plan.storage = Storage::Mount(baggage.add(mount));
+    }
+    if spec.keeps_journal {
+        plan.journal = Some(baggage.add(journal::make(&inner.journals, name, maps)?));
+        fault::point("journal_made");
     }
     if let Some(directory) = cgroup.tracking()? {
         plan.tracking = Tracking::Cgroup(baggage.add(directory));

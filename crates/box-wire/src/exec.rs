@@ -23,6 +23,8 @@ pub struct ExecRequest {
     pub timeout_ms: Option<u64>,
     /// Who runs it, when not the box's own workload user.
     pub user: Option<User>,
+    /// Where its output goes, and whether it outlives whoever asked for it.
+    pub output: Output,
 }
 
 /// What an exec runs.
@@ -41,6 +43,18 @@ pub enum Stdin {
     Null,
     /// [`crate::Kind::Stdin`] frames, until [`crate::Kind::StdinEnd`].
     Stream,
+}
+
+/// Where the output of an exec goes, and with it how long the exec may live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Output {
+    /// To the stream that asked for the exec, as it comes. Closing that stream kills the whole tree.
+    Stream,
+    /// Into files of the box's journal, whether or not anybody listens. Closing a stream only detaches it.
+    Journal {
+        /// Most bytes that are kept of each of the two streams: the beginning and the end, with a gap between them.
+        bytes_max: u64,
+    },
 }
 
 /// A user id and group id inside the box.
@@ -119,6 +133,7 @@ impl ExecRequest {
             terminal: None,
             timeout_ms: None,
             user: None,
+            output: Output::Stream,
         }
     }
 
@@ -141,12 +156,28 @@ impl ExecRequest {
             let allowed = format!("command and env of at most {} bytes together", limits::COMMAND_BYTES_MAX);
             return Err(Invalid::new("command", bytes, allowed));
         }
+        self.output.validate()?;
         match self.timeout_ms {
             Some(ms) if ms == 0 || ms > limits::TIMEOUT_MS_MAX => {
                 let allowed = format!("more than 0 and at most {} ms", limits::TIMEOUT_MS_MAX);
                 Err(Invalid::new("timeout", ms, allowed))
             }
             _ => self.terminal.map_or(Ok(()), WindowSize::validate),
+        }
+    }
+}
+
+impl Output {
+    /// A journal with the usual bound.
+    pub const JOURNAL: Self = Self::Journal { bytes_max: limits::JOURNAL_BYTES_DEFAULT };
+
+    fn validate(self) -> Result<(), Invalid> {
+        let range = limits::JOURNAL_BYTES_MIN..=limits::JOURNAL_BYTES_MAX;
+        match self {
+            Self::Journal { bytes_max } if !range.contains(&bytes_max) => {
+                Err(Invalid::new("output", bytes_max, format!("from {} to {} bytes", range.start(), range.end())))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -251,6 +282,17 @@ mod tests {
         for user in [User { uid: 65535, gid: 0 }, User { uid: 0, gid: 65535 }, User { uid: u32::MAX, gid: 0 }] {
             let request = ExecRequest { user: Some(user), ..shell("true") };
             assert_eq!(request.validate().unwrap_err().field, "user");
+        }
+    }
+
+    #[test]
+    fn the_bound_of_a_journal_is_bounded() {
+        let with = |bytes_max| ExecRequest { output: Output::Journal { bytes_max }, ..shell("true") }.validate();
+        for good in [limits::JOURNAL_BYTES_MIN, limits::JOURNAL_BYTES_DEFAULT, limits::JOURNAL_BYTES_MAX] {
+            assert!(with(good).is_ok());
+        }
+        for bad in [0, limits::JOURNAL_BYTES_MIN - 1, limits::JOURNAL_BYTES_MAX + 1, u64::MAX] {
+            assert_eq!(with(bad).unwrap_err().field, "output");
         }
     }
 

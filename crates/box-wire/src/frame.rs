@@ -99,6 +99,14 @@ pub enum FrameError {
         /// What the decoder said.
         reason: String,
     },
+    /// A file of a journal is not what its name promises.
+    #[error("journal file {file}: {reason}")]
+    BadJournal {
+        /// The file's name.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl Header {

@@ -1,20 +1,22 @@
 //! Words shared by the host and the agent in the box: ids, paths, frames, plans and the limits on all of them.
 //!
 //! Nothing here does I/O. Everything that crosses the boundary is a type of this crate, so the list of what a hostile
-//! box can say to the host is the list of types in [`message`].
+//! box can say to the host is the list of types in [`message`] and of files in [`journal`].
 
 pub mod exec;
 pub mod frame;
 pub mod id;
+pub mod journal;
 pub mod limits;
 pub mod message;
 pub mod path;
 pub mod plan;
 
-pub use exec::{ExecOutcome, ExecRequest, Exit, Program, Stdin, Usage, User, WindowSize};
+pub use exec::{ExecOutcome, ExecRequest, Exit, Output, Program, Stdin, Usage, User, WindowSize};
 pub use frame::{FrameError, Header, Kind};
 pub use id::{BoxId, ExecId};
-pub use message::{Event, Refusal, RefusalCode, Report, Request};
+pub use journal::{EndRecord, Ending, StreamName};
+pub use message::{Event, Refusal, RefusalCode, Report, Request, RunningExec, SignalScope};
 pub use path::GuestPath;
 pub use plan::Plan;
 

@@ -42,6 +42,28 @@ pub const ID_BYTES_MAX: usize = 63;
 /// Execs that one agent serves at the same time.
 pub const EXECS_PER_BOX_MAX: usize = 128;
 
+/// Streams that may be attached to one journalled exec, the one that started it included.
+pub const STREAMS_PER_EXEC_MAX: usize = 16;
+
+/// Streams that all execs of one box may hold together. With them, and all pipes and files of [`EXECS_PER_BOX_MAX`] execs, an
+/// agent stays below the 1024 descriptors that it may have.
+pub const STREAMS_PER_BOX_MAX: usize = 160;
+
+/// Smallest bound of a journal: the beginning, the end, and something between.
+pub const JOURNAL_BYTES_MIN: u64 = 64 << 10;
+
+/// Bound of a journal when nobody names one.
+pub const JOURNAL_BYTES_DEFAULT: u64 = 16 << 20;
+
+/// Largest bound of a journal.
+pub const JOURNAL_BYTES_MAX: u64 = 1 << 30;
+
+/// Segments that are kept of one stream, at most; each has this part of the journal's bound.
+pub const JOURNAL_SEGMENTS_MAX: u64 = 16;
+
+/// Smallest segment of a journal. A flood makes and removes one file for each.
+pub const JOURNAL_SEGMENT_BYTES_MIN: u64 = 16 << 10;
+
 /// How much of a refused value an error repeats.
 pub const QUOTED_VALUE_CHARS_MAX: usize = 120;
 

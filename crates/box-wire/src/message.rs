@@ -7,14 +7,23 @@ use crate::{ExecId, ExecOutcome, ExecRequest};
 /// What the host asks on a freshly dialled stream. One stream, one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Run a command. Closing the stream kills it.
+    /// Run a command. Closing the stream kills it, unless its output is journalled.
     Exec(ExecRequest),
-    /// Send a signal to the main process of an exec.
+    /// Follow a journalled exec that is running, as the stream that started it does.
+    Attach {
+        /// Which exec.
+        exec: ExecId,
+    },
+    /// Which execs are running?
+    List,
+    /// Send a signal to processes of an exec.
     Signal {
         /// Which exec.
         exec: ExecId,
         /// The signal's number.
         signal: i32,
+        /// Which of its processes.
+        scope: SignalScope,
     },
     /// Kill the whole process tree of an exec.
     Kill {
@@ -25,6 +34,15 @@ pub enum Request {
     Ping,
 }
 
+/// Which processes of an exec a signal is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SignalScope {
+    /// The main process.
+    Main,
+    /// Every process of its tree.
+    Tree,
+}
+
 /// What the agent answers on a dialled stream, between raw output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
@@ -33,12 +51,33 @@ pub enum Event {
         /// Process id inside the box.
         pid: u32,
     },
-    /// The command ended; all output that it wrote before has been sent. Last on the stream.
+    /// A journalled command has written this much so far, and all of it that is kept is in the journal's files. Told when there
+    /// is more than was told before and the stream has taken everything else, so that a slow listener costs nothing.
+    Progress {
+        /// Bytes of standard output, or of the terminal.
+        stdout_bytes: u64,
+        /// Bytes of standard error.
+        stderr_bytes: u64,
+    },
+    /// The command ended; all output that it wrote before has been sent, or is in the journal. Last on the stream.
     Exited(ExecOutcome),
+    /// The execs that are running, at most [`crate::limits::EXECS_PER_BOX_MAX`]. Last on the stream.
+    Running(Vec<RunningExec>),
     /// The request was not carried out. Last on the stream.
     Refused(Refusal),
     /// The request was carried out and has nothing more to say. Last on the stream.
     Done,
+}
+
+/// One exec that is running.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningExec {
+    /// Which.
+    pub id: ExecId,
+    /// Process id inside the box.
+    pub pid: u32,
+    /// Whether it still takes standard input.
+    pub stdin_open: bool,
 }
 
 /// Why a request was not carried out.
@@ -94,4 +133,20 @@ pub struct Verified {
     pub workload_confined: bool,
     /// Mounts that were found read-only, of those planned to be.
     pub read_only_mounts: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{self, HEADER_BYTES};
+    use crate::{Kind, limits};
+
+    #[test]
+    fn a_list_of_all_execs_fits_into_what_a_box_may_say() {
+        let id: ExecId = "x".repeat(limits::ID_BYTES_MAX).parse().unwrap();
+        let one = RunningExec { id, pid: u32::MAX, stdin_open: true };
+        let event = Event::Running(vec![one; limits::EXECS_PER_BOX_MAX]);
+        let frame = frame::encode(Kind::Event, &event).unwrap();
+        assert_eq!(frame::decode::<Event>(Kind::Event, &frame[HEADER_BYTES..]).unwrap(), event);
+    }
 }

@@ -40,6 +40,8 @@ pub struct Plan {
     pub listener: DescriptorIndex,
     /// Files of v1 cgroups for the agent; whoever writes `0` to one is in it, and so is everything that it starts.
     pub entrances: Vec<DescriptorIndex>,
+    /// The directory in which the agent keeps the output of journalled execs, where the box has one.
+    pub journal: Option<DescriptorIndex>,
     /// What ends the box besides the host's explicit word.
     pub lifeline: Lifeline,
 }

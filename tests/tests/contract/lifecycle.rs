@@ -172,7 +172,7 @@ async fn a_box_is_adopted_after_a_restart(_: Arc<Ground>) -> Result<()> {
 }
 
 /// Removes the run directory of an instance that will never start again.
-fn forget_instance(name: &str) -> Result<()> {
+pub(crate) fn forget_instance(name: &str) -> Result<()> {
     for entry in fs::read_dir(RUN_DIRECTORY).into_iter().flatten().flatten() {
         if entry.path().join("instances").join(name).exists() {
             fs::remove_dir_all(entry.path())?;

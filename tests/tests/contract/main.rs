@@ -9,6 +9,7 @@ mod deadlines;
 mod endings;
 mod images;
 mod input;
+mod journal;
 mod lifecycle;
 mod limits;
 mod load;
@@ -81,6 +82,7 @@ fn all() -> Vec<ContractCase> {
         images::cases(),
         confinement::cases(),
         lifecycle::cases(),
+        journal::cases(),
         input::cases(),
         load::cases(),
     ];

@@ -12,8 +12,8 @@ use tokio::process::Command;
 /// Names the state directory, and says that this process is the maker.
 const STATE: &str = "STRONGBOX_TEST_MAKER_STATE";
 
-/// A run that makes and ends one box with a disk of its own in `state`, not started yet.
-pub(crate) fn with_a_disk(state: &Path) -> Result<Command> {
+/// A run that makes and ends one box with a journal in `state`, and with a disk of its own where that can be had, not started yet.
+pub(crate) fn with_storage(state: &Path) -> Result<Command> {
     let mut child = Command::new(std::env::current_exe()?);
     child.env(STATE, state).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     Ok(child)
@@ -29,7 +29,8 @@ pub(crate) fn run_if_asked() -> Option<ExitCode> {
 
 async fn make_one(state: PathBuf) -> Result<()> {
     let native = Native::open(NativeConfig::ephemeral(state)).await?;
-    let spec = BoxSpec { persistence: Persistence::Disk, dies_with_maker: true, ..Profile::default().spec() };
+    let persistence = if rustix::process::geteuid().is_root() { Persistence::Disk } else { Persistence::Memory };
+    let spec = BoxSpec { persistence, keeps_journal: true, dies_with_maker: true, ..Profile::default().spec() };
     let handle = native.create(&fresh_id("disk")?, &spec).await?;
     native.destroy(&handle).await?;
     native.close().await;

@@ -21,7 +21,7 @@ pub(crate) async fn killed_at(step: &'static str) -> Result<()> {
         program.command(&[], &["true"]),
         program.command(&["--mount", &mount], &["true"]),
         program.command(&["--timeout", "1"], &["sleep", "30"]),
-        maker::with_a_disk(program.state.path())?,
+        maker::with_storage(program.state.path())?,
     ];
     if isolation::network_is_isolated() {
         ways.push(program.command(&["--network", "on"], &["true"]));

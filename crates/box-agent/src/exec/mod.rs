@@ -1,23 +1,35 @@
 //! One running command: its streams, its deadline, its end.
 
+mod ended;
 mod inbox;
+mod input;
+mod journalled;
+mod recorder;
 mod spawn;
+mod streamed;
 mod tree;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use box_wire::{Event, ExecOutcome, ExecRequest, Exit, Kind, Refusal, RefusalCode, Usage, WindowSize, frame};
+use box_wire::{
+    Ending, Event, ExecOutcome, ExecRequest, Exit, Output, Refusal, RefusalCode, RunningExec, SignalScope, Usage,
+};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use crate::outbox::{Outbox, Source, Taken};
+use crate::outbox::Outbox;
 use crate::setup::Prepared;
 use crate::sys::Reaped;
 
+use ended::Ended;
 pub(crate) use inbox::Inbox;
+use input::Input;
+use journalled::Journalled;
+use recorder::Recorder;
 use spawn::{STATUS_BYTES, Spawned};
+use streamed::Caller;
 pub(crate) use tree::Tree;
 
 /// How much terminal output is taken at once.
@@ -40,19 +52,24 @@ const VERDICT_PATIENCE: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub(crate) struct Exec {
     request: ExecRequest,
-    stream: OwnedFd,
-    inbox: Inbox,
-    outbox: Outbox,
+    audience: Audience,
     child: Spawned,
     tree: Tree,
     started: Instant,
     deadline: Option<Instant>,
-    stdin: Vec<u8>,
-    stdin_ending: bool,
+    input: Input,
     verdict: Verdict,
     ended: Option<Ended>,
     killed: Option<Killed>,
-    client_gone: bool,
+}
+
+/// Where output goes and input comes from.
+#[derive(Debug)]
+enum Audience {
+    /// Whoever asked, and nobody else.
+    Caller(Caller),
+    /// The journal, and whoever follows it.
+    Journal(Journalled),
 }
 
 /// Whether the program could be started.
@@ -61,13 +78,6 @@ enum Verdict {
     Pending,
     Started,
     Refused(Refusal),
-}
-
-/// How the main process ended.
-#[derive(Debug, Clone, Copy)]
-struct Ended {
-    reaped: Reaped,
-    wall: Duration,
 }
 
 /// Why and when the tree was killed.
@@ -83,7 +93,7 @@ pub(crate) enum Next {
     /// It goes on.
     Running(Box<Exec>),
     /// It is over; this still has to be sent, and the tree removed when its last process is gone.
-    Over { stream: OwnedFd, outbox: Outbox, tree: Tree },
+    Over { partings: Vec<(OwnedFd, Outbox)>, tree: Tree },
 }
 
 impl Exec {
@@ -94,40 +104,72 @@ impl Exec {
         inbox: Inbox,
         prepared: &Prepared,
     ) -> Result<Self, (OwnedFd, Refusal)> {
-        let refuse = |stream, code, message: String| Err((stream, Refusal { code, message }));
-        if let Err(invalid) = request.validate() {
-            return refuse(stream, RefusalCode::BadRequest, invalid.to_string());
-        }
-        let tree = match Tree::prepare(prepared, &request.id) {
-            Ok(tree) => tree,
-            Err(error) => return refuse(stream, RefusalCode::Internal, format!("no place for the exec: {error}")),
-        };
         let started = Instant::now();
-        let child = match spawn::spawn(&request, &tree, prepared) {
-            Ok(child) => child,
-            Err(error) => {
-                let _ = tree.remove(&prepared.tracking);
-                let (code, message) = explain_spawn(&error);
-                return refuse(stream, code, message);
-            }
+        let (child, tree) = match launch(&request, prepared) {
+            Ok(launched) => launched,
+            Err(refusal) => return Err((stream, refusal)),
         };
         let deadline = request.timeout_ms.and_then(|ms| started.checked_add(Duration::from_millis(ms)));
+        let audience = match request.output {
+            Output::Stream => Audience::Caller(Caller::new(stream, inbox)),
+            Output::Journal { bytes_max } => {
+                Audience::Journal(Journalled::new(request.id.clone(), bytes_max, stream, inbox))
+            }
+        };
         Ok(Self {
             request,
-            stream,
-            inbox,
-            outbox: Outbox::default(),
+            audience,
             child,
             tree,
             started,
             deadline,
-            stdin: Vec::new(),
-            stdin_ending: false,
+            input: Input::default(),
             verdict: Verdict::Pending,
             ended: None,
             killed: None,
-            client_gone: false,
         })
+    }
+
+    /// Lets another stream follow a journalled exec. On a refusal it comes back for the answer.
+    pub(crate) fn attach(&mut self, stream: OwnedFd, inbox: Inbox) -> Result<(), (OwnedFd, Refusal)> {
+        let id = &self.request.id;
+        let refuse = |stream, code, message: String| Err((stream, Refusal { code, message }));
+        match &mut self.audience {
+            Audience::Caller(_) => {
+                let message =
+                    format!("exec {id} sends its output to whoever started it; only journalled ones can be followed");
+                refuse(stream, RefusalCode::BadRequest, message)
+            }
+            Audience::Journal(journalled) => match journalled.attach(stream, inbox) {
+                Ok(()) => Ok(()),
+                Err(stream) => {
+                    let message = format!("{} streams follow exec {id}, the most it takes", journalled.attached());
+                    refuse(stream, RefusalCode::OutOfProcesses, message)
+                }
+            },
+        }
+    }
+
+    /// Streams that it holds.
+    pub(crate) fn attached(&self) -> usize {
+        match &self.audience {
+            Audience::Caller(_) => 1,
+            Audience::Journal(journalled) => journalled.attached(),
+        }
+    }
+
+    /// What can be told of it to whoever asks for a list.
+    pub(crate) fn listed(&self) -> RunningExec {
+        RunningExec { id: self.request.id.clone(), pid: self.told_pid(), stdin_open: self.input.is_open(&self.child) }
+    }
+
+    fn told_pid(&self) -> u32 {
+        u32::try_from(self.child.pid).unwrap_or(0)
+    }
+
+    /// The number to tell those who wait for the start; nothing while it is not known to have happened.
+    fn started_pid(&self) -> Option<u32> {
+        matches!(self.verdict, Verdict::Started).then(|| self.told_pid())
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -145,30 +187,25 @@ impl Exec {
 
     /// What this exec waits for.
     pub(crate) fn interests<'a>(&'a self, add: &mut impl FnMut(BorrowedFd<'a>, PollFlags)) {
-        use std::os::fd::AsFd;
-        let mut stream = PollFlags::empty();
-        if self.stdin.is_empty() && !self.client_gone {
-            stream |= PollFlags::IN;
-        }
-        if !self.outbox.is_empty() {
-            stream |= PollFlags::OUT;
-        }
-        if !self.client_gone {
-            add(self.stream.as_fd(), stream);
-        }
-        if self.outbox.is_empty() || self.client_gone {
-            let outputs = [&self.child.stdout, &self.child.stderr, &self.child.terminal];
-            for output in outputs.into_iter().flatten() {
-                add(output.as_fd(), PollFlags::IN);
+        let takes_output = match &self.audience {
+            Audience::Caller(caller) => {
+                caller.interests(&self.input, add);
+                caller.takes_output()
             }
+            Audience::Journal(journalled) => {
+                journalled.interests(&self.input, add);
+                true
+            }
+        };
+        let outputs = [&self.child.stdout, &self.child.stderr, &self.child.terminal];
+        for output in outputs.into_iter().flatten().filter(|_| takes_output) {
+            add(output.as_fd(), PollFlags::IN);
         }
-        if !self.stdin.is_empty()
-            && let Some(input) = self.child.stdin.as_ref().or(self.child.terminal.as_ref())
-        {
+        if let Some(input) = self.input.waits_for(&self.child) {
             add(input.as_fd(), PollFlags::OUT);
         }
-        if self.verdict_is_late() {
-            add(self.child.verdict.as_fd(), PollFlags::IN);
+        if let Some(verdict) = self.child.verdict.as_ref().filter(|_| self.verdict_is_late()) {
+            add(verdict.as_fd(), PollFlags::IN);
         }
         if let (Some(status), None) = (&self.child.status, &self.ended) {
             add(status.as_fd(), PollFlags::IN);
@@ -201,8 +238,11 @@ impl Exec {
         }
     }
 
-    /// Sends a signal to the main process.
-    pub(crate) fn signal(&self, signal: i32) -> io::Result<()> {
+    /// Sends a signal to the main process, or to every process of the tree.
+    pub(crate) fn signal(&self, signal: i32, scope: SignalScope) -> io::Result<()> {
+        if scope == SignalScope::Tree {
+            return self.tree.signal(self.child.pid, signal);
+        }
         if self.ended.is_some() {
             return Err(Errno::SRCH.into());
         }
@@ -224,95 +264,72 @@ impl Exec {
         if self.killed.is_none() && self.ended.is_none() && self.deadline.is_some_and(|at| Instant::now() >= at) {
             self.kill(true);
         }
-        if !self.client_gone && self.take_input().is_err() {
-            // Whoever asked is gone, and with them the reason to go on.
-            self.client_gone = true;
-            self.kill(false);
-        }
+        self.take_input();
         self.hear_verdict();
         self.read_status();
-        let drained = self.move_output();
-        if self.ended.is_none() || !drained || !self.outbox.is_empty() && !self.client_gone {
-            return Next::Running(self);
-        }
-        let gone = self.killed.is_none_or(|_| self.tree.is_gone(self.child.pid));
-        if !gone && self.killed.is_some_and(|killed| killed.at.elapsed() < GONE_WAIT) {
-            return Next::Running(self);
-        }
-        self.finish(prepared, gone)
-    }
-
-    fn take_input(&mut self) -> io::Result<()> {
-        if self.stdin.is_empty() {
-            self.inbox.fill(&self.stream)?;
-        } else if inbox::is_hung_up(&self.stream) {
-            // Nothing is read while input waits to be taken, so the end of the stream has to be asked for.
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        loop {
-            // What was taken is passed on at once, because frames that already lie in the inbox wake nobody.
-            self.feed();
-            if !self.stdin.is_empty() {
-                return Ok(());
-            }
-            let Some((kind, payload)) = self.inbox.next()? else { return Ok(()) };
-            match kind {
-                Kind::Stdin => self.stdin = payload,
-                Kind::StdinEnd => self.stdin_ending = true,
-                Kind::Resize => self.resize(&payload),
-                _ => return Err(io::ErrorKind::InvalidData.into()),
+        if self.move_output(prepared) && self.ended.is_some() {
+            let gone = self.killed.is_none_or(|_| self.tree.is_gone(self.child.pid));
+            if gone || self.killed.is_some_and(|killed| killed.at.elapsed() >= GONE_WAIT) {
+                return self.finish(prepared, gone);
             }
         }
-    }
-
-    fn resize(&self, payload: &[u8]) {
-        let size = frame::decode::<WindowSize>(Kind::Resize, payload).ok().filter(|size| size.validate().is_ok());
-        if let (Some(size), Some(terminal)) = (size, &self.child.terminal) {
-            let _ = spawn::set_window_size(terminal, size);
+        let started = self.started_pid();
+        if let Audience::Journal(journalled) = &mut self.audience {
+            journalled.report(started);
         }
+        Next::Running(self)
     }
 
-    /// Passes waiting input on to the command.
-    fn feed(&mut self) {
-        while !self.stdin.is_empty() {
-            let Some(input) = self.child.stdin.as_ref().or(self.child.terminal.as_ref()) else {
-                self.stdin.clear();
-                break;
-            };
-            match rustix::io::write(input, &self.stdin) {
-                Ok(count) => drop(self.stdin.drain(..count)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                // The command closed its input: what remains is for nobody.
-                Err(_) => {
-                    self.stdin.clear();
-                    self.child.stdin = None;
+    fn take_input(&mut self) {
+        match &mut self.audience {
+            Audience::Journal(journalled) => journalled.take_input(&mut self.input, &mut self.child),
+            Audience::Caller(caller) if caller.gone => {}
+            Audience::Caller(caller) => {
+                if caller.take_input(&mut self.input, &mut self.child).is_err() {
+                    self.caller_left();
                 }
             }
         }
-        if self.stdin_ending {
-            self.stdin_ending = false;
-            match &self.child.terminal {
-                // A terminal has no end; the end-of-file character is how it is said.
-                Some(_) => self.stdin.push(0x04),
-                None => self.child.stdin = None,
+    }
+
+    /// Moves output to where it belongs. True when nothing more is waiting.
+    fn move_output(&mut self, prepared: &Prepared) -> bool {
+        match (&mut self.audience, &prepared.journal) {
+            (Audience::Journal(journalled), Some(directory)) => {
+                journalled.move_output(directory, &mut self.child, self.ended.is_some())
             }
+            // A journalled exec is not started where there is no journal.
+            (Audience::Journal(_), None) => true,
+            (Audience::Caller(caller), _) => caller.move_output(&mut self.child).unwrap_or_else(|_| {
+                self.caller_left();
+                true
+            }),
         }
     }
 
-    fn hear_verdict(&mut self) {
-        if !matches!(self.verdict, Verdict::Pending) {
-            return;
+    /// Whoever asked is gone, and with them the reason to go on.
+    fn caller_left(&mut self) {
+        if let Audience::Caller(caller) = &mut self.audience {
+            caller.gone = true;
         }
+        self.kill(false);
+    }
+
+    fn hear_verdict(&mut self) {
+        let Some(verdict) = &self.child.verdict else { return };
         let mut bytes = [0; 8];
-        match rustix::io::read(&self.child.verdict, &mut bytes) {
+        match rustix::io::read(verdict, &mut bytes) {
             Ok(0) => {
                 self.verdict = Verdict::Started;
-                self.outbox.push(&Event::Started { pid: u32::try_from(self.child.pid).unwrap_or(0) });
+                let pid = self.told_pid();
+                if let Audience::Caller(caller) = &mut self.audience {
+                    caller.outbox.push(&Event::Started { pid });
+                }
             }
             Ok(_) => self.verdict = Verdict::Refused(spawn::read_verdict(bytes, &self.request)),
-            Err(_) => {}
+            Err(_) => return,
         }
+        self.child.verdict = None;
     }
 
     /// Hears from the reaper how the command ended.
@@ -321,109 +338,31 @@ impl Exec {
         let mut bytes = [0; STATUS_BYTES];
         match rustix::io::read(status, &mut bytes) {
             Ok(STATUS_BYTES) => {
-                let number = |index: usize| {
-                    let mut eight = [0; 8];
-                    eight.copy_from_slice(&bytes[4 + index * 8..12 + index * 8]);
-                    u64::from_ne_bytes(eight)
-                };
-                let reaped = Reaped {
-                    pid: self.child.pid,
-                    status: i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
-                    user_us: number(0),
-                    system_us: number(1),
-                    resident_bytes_max: number(2),
-                    read_bytes: number(3),
-                    written_bytes: number(4),
-                };
-                self.ended = Some(Ended { reaped, wall: self.started.elapsed() });
+                self.ended = Some(Ended::told_by_reaper(self.child.pid, &bytes, self.started.elapsed()));
             }
             Ok(_) => self.child.status = None,
             Err(_) => {}
         }
     }
 
-    /// Moves output to the stream. True when nothing more is waiting.
-    fn move_output(&mut self) -> bool {
-        for _ in 0..TURNS_MAX {
-            if self.client_gone {
-                self.outbox = Outbox::default();
-                return true;
-            }
-            let child = &self.child;
-            let lend = |source| match source {
-                Source::Stdout => child.stdout.as_ref(),
-                Source::Stderr => child.stderr.as_ref(),
-            };
-            if self.outbox.flush(&self.stream, lend).is_err() {
-                self.client_gone = true;
-                self.kill(false);
-                return true;
-            }
-            if !self.outbox.is_empty() {
-                return false;
-            }
-            if !self.take_output() {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Takes from whichever stream has something. False when none has.
-    fn take_output(&mut self) -> bool {
-        let mut any = false;
-        if let Some(terminal) = &self.child.terminal {
-            match self.outbox.take_copy(Source::Stdout, terminal, TERMINAL_BYTES) {
-                Ok(Taken::Some) => any = true,
-                Ok(Taken::Nothing) => {}
-                Ok(Taken::End) | Err(_) => {
-                    // Nobody holds the terminal open: the command is ending. Its input has nowhere to go.
-                    self.child.terminal = None;
-                }
-            }
-        }
-        for (source, pipe) in [(Source::Stdout, &mut self.child.stdout), (Source::Stderr, &mut self.child.stderr)] {
-            let Some(open) = pipe else { continue };
-            if any && !self.outbox.is_empty() {
-                break;
-            }
-            match self.outbox.take_pipe(source, open) {
-                Ok(Taken::Some) => any = true,
-                Ok(Taken::Nothing) => {}
-                Ok(Taken::End) | Err(_) => *pipe = None,
-            }
-        }
-        any
-    }
-
     fn finish(mut self: Box<Self>, prepared: &Prepared, gone: bool) -> Next {
         self.hear_verdict();
-        let event = match &self.verdict {
-            Verdict::Refused(refusal) => Event::Refused(refusal.clone()),
-            Verdict::Pending | Verdict::Started => Event::Exited(self.outcome(prepared, gone)),
+        let started = self.started_pid();
+        let ending = match &self.verdict {
+            Verdict::Refused(refusal) => Ending::Refused(refusal.clone()),
+            Verdict::Pending | Verdict::Started => Ending::Exited(self.outcome(prepared, gone)),
         };
-        self.outbox.push(&event);
-        let Self { stream, outbox, tree, .. } = *self;
-        Next::Over { stream, outbox, tree }
+        let Self { audience, tree, .. } = *self;
+        let partings = match (audience, &prepared.journal) {
+            (Audience::Journal(journalled), Some(directory)) => journalled.finish(directory, started, ending),
+            (Audience::Journal(_), None) => Vec::new(),
+            (Audience::Caller(caller), _) => vec![caller.finish(ending)],
+        };
+        Next::Over { partings, tree }
     }
 
     fn outcome(&self, prepared: &Prepared, gone: bool) -> ExecOutcome {
-        let (status, usage) = self.ended.map_or((0, Usage::default()), |ended| {
-            let usage = Usage {
-                wall_us: u64::try_from(ended.wall.as_micros()).unwrap_or(u64::MAX),
-                cpu_user_us: ended.reaped.user_us,
-                cpu_system_us: ended.reaped.system_us,
-                memory_peak_bytes: ended.reaped.resident_bytes_max,
-                io_read_bytes: ended.reaped.read_bytes,
-                io_write_bytes: ended.reaped.written_bytes,
-            };
-            (ended.reaped.status, usage)
-        });
-        let exit = if libc::WIFSIGNALED(status) {
-            Exit::Signal(libc::WTERMSIG(status))
-        } else {
-            Exit::Code(libc::WEXITSTATUS(status))
-        };
+        let (exit, usage) = self.ended.map_or((Exit::Code(0), Usage::default()), |ended| (ended.exit(), ended.usage()));
         let (oom_killed, peak) = self.tree.memory(&prepared.memory);
         let (cpu_user_us, cpu_system_us) = self.tree.cpu_us().unwrap_or((usage.cpu_user_us, usage.cpu_system_us));
         let memory_peak_bytes = peak.unwrap_or(usage.memory_peak_bytes);
@@ -431,6 +370,39 @@ impl Exec {
         let timed_out = self.killed.is_some_and(|killed| killed.timed_out);
         ExecOutcome { exit, timed_out, oom_killed, tree_gone: gone && self.killed.is_some(), usage }
     }
+}
+
+/// Makes the place of a command and starts it there.
+fn launch(request: &ExecRequest, prepared: &Prepared) -> Result<(Spawned, Tree), Refusal> {
+    let refusal = |code, message: String| Refusal { code, message };
+    request.validate().map_err(|invalid| refusal(RefusalCode::BadRequest, invalid.to_string()))?;
+    check_journal(request, prepared)?;
+    let tree = Tree::prepare(prepared, &request.id)
+        .map_err(|error| refusal(RefusalCode::Internal, format!("no place for the exec: {error}")))?;
+    match spawn::spawn(request, &tree, prepared) {
+        Ok(child) => Ok((child, tree)),
+        Err(error) => {
+            let _ = tree.remove(&prepared.tracking);
+            let (code, message) = explain_spawn(&error);
+            Err(refusal(code, message))
+        }
+    }
+}
+
+/// Whether the output of a command can be kept as it asks.
+fn check_journal(request: &ExecRequest, prepared: &Prepared) -> Result<(), Refusal> {
+    if request.output == Output::Stream {
+        return Ok(());
+    }
+    let Some(directory) = &prepared.journal else {
+        let message = "this box keeps no journal; make it with keeps_journal, or let the output be streamed";
+        return Err(Refusal { code: RefusalCode::BadRequest, message: message.to_owned() });
+    };
+    if Recorder::is_taken(directory, &request.id) {
+        let message = format!("an exec {} has a journal already; remove that, or choose another id", request.id);
+        return Err(Refusal { code: RefusalCode::BadExecId, message });
+    }
+    Ok(())
 }
 
 fn explain_spawn(error: &io::Error) -> (RefusalCode, String) {

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use box_wire::limits::QUOTED_VALUE_CHARS_MAX;
 use box_wire::{ExecRequest, Refusal, RefusalCode, Stdin, User, WindowSize};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -31,8 +32,8 @@ pub(crate) struct Spawned {
     pub(crate) stderr: Option<OwnedFd>,
     /// The terminal instead of the three, when one was asked for.
     pub(crate) terminal: Option<OwnedFd>,
-    /// Ends without a byte when the program was started; else says what went wrong.
-    pub(crate) verdict: OwnedFd,
+    /// Ends without a byte when the program was started; else says what went wrong. Gone when it was heard.
+    pub(crate) verdict: Option<OwnedFd>,
     /// Tells of the command's end where a reaper stands between.
     pub(crate) status: Option<OwnedFd>,
 }
@@ -72,7 +73,9 @@ pub(crate) fn spawn(request: &ExecRequest, tree: &Tree, prepared: &Prepared) -> 
 pub(crate) fn read_verdict(bytes: [u8; 8], request: &ExecRequest) -> Refusal {
     let stage = i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     let errno = Errno::from_raw_os_error(i32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]));
-    let program = request.program.argv().first().copied().unwrap_or_default().to_owned();
+    let program = request.program.argv().first().copied().unwrap_or_default();
+    // A name can be longer than what a box may say.
+    let program: String = program.chars().take(QUOTED_VALUE_CHARS_MAX).collect();
     let (code, message) = match (stage, errno) {
         (STAGE_WORKDIR, _) => {
             (RefusalCode::BadWorkdir, format!("working directory {}: {}", request.cwd, describe(errno)))
@@ -121,8 +124,9 @@ fn open_streams(request: &ExecRequest, with_status: bool) -> io::Result<(Spawned
     let (verdict, verdict_in) = pipe()?;
     let (status, status_in) =
         if with_status { pipe().map(|(read, write)| (Some(read), Some(write)))? } else { (None, None) };
+    nonblocking(&verdict)?;
+    let verdict = Some(verdict);
     let mut ours = Spawned { pid: 0, stdin: None, stdout: None, stderr: None, terminal: None, verdict, status };
-    nonblocking(&ours.verdict)?;
     ours.status.as_ref().map(nonblocking).transpose()?;
     if let Some(size) = request.terminal {
         let (master, slave) = open_terminal(size)?;

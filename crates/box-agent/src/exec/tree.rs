@@ -1,6 +1,6 @@
 //! The process tree of one exec: how it is held together, killed as a whole, and asked what it consumed.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use box_wire::ExecId;
@@ -12,6 +12,9 @@ use crate::sys;
 
 /// What one read of a kernel file can return.
 const FILE_BYTES_MAX: usize = 4096;
+
+/// The most that is read of a list of processes: far more than fit into a box of the usual size.
+const MEMBERS_BYTES_MAX: u64 = 4 << 20;
 
 /// How often descendants are looked for again when a tree without a cgroup is killed. A tree that forks faster than it dies
 /// is ended with its box by the host.
@@ -76,6 +79,21 @@ impl Tree {
         }
     }
 
+    /// Sends a signal to every process of the tree. An error when not one could be signalled.
+    pub(crate) fn signal(&self, top: i32, signal: i32) -> io::Result<()> {
+        let members = match &self.place {
+            Place::Cgroup { directory, .. } => members_of(directory)?,
+            Place::Ancestry => descendants_of(top),
+        };
+        // The numbers were just read; at worst one names another process of the box by now, and a box is one trust domain.
+        let mut outcome = Err(Errno::SRCH.into());
+        for pid in members {
+            let signalled = sys::signal_child(pid, signal);
+            outcome = if outcome.is_ok() { outcome } else { signalled };
+        }
+        outcome
+    }
+
     /// Whether no process of the tree is left.
     pub(crate) fn is_gone(&self, top: i32) -> bool {
         match &self.place {
@@ -126,23 +144,40 @@ impl Tree {
 /// Kills everything below `top`, again and again until nothing is left, because a tree can grow while it is cut.
 fn kill_descendants(top: i32) {
     for _ in 0..WALKS_MAX {
-        let parents = parents();
-        let mut family = vec![top];
-        let mut next = 0;
-        while let Some(&member) = family.get(next) {
-            family.extend(parents.iter().filter(|(_, parent)| *parent == member).map(|(pid, _)| pid));
-            next += 1;
-        }
-        if family.len() == 1 {
+        let family = descendants_of(top);
+        if family.is_empty() {
             return;
         }
-        for &pid in &family[1..] {
+        for pid in family {
             // The number was just read from the list of this box; at worst it names another process of the box that took it
             // since, and a box is one trust domain.
             let _ = sys::signal_child(pid, libc::SIGKILL);
         }
         std::thread::yield_now();
     }
+}
+
+/// Everything below `top`, at this moment.
+fn descendants_of(top: i32) -> Vec<i32> {
+    let parents = parents();
+    let mut family = vec![top];
+    let mut next = 0;
+    while let Some(&member) = family.get(next) {
+        family.extend(parents.iter().filter(|(_, parent)| *parent == member).map(|(pid, _)| pid));
+        next += 1;
+    }
+    family.split_off(1)
+}
+
+/// The processes of a cgroup, at this moment.
+fn members_of(cgroup: &OwnedFd) -> rustix::io::Result<Vec<i32>> {
+    let file = rustix::fs::openat(cgroup, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut bytes = Vec::new();
+    std::fs::File::from(file)
+        .take(MEMBERS_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(String::from_utf8_lossy(&bytes).lines().filter_map(|line| line.parse().ok()).collect())
 }
 
 /// Every living process of the box and its parent.

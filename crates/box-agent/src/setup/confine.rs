@@ -9,7 +9,7 @@ use landlock::{
 use rustix::io::{Errno, Result};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
 
-use super::{Failure, Step, Tracker};
+use super::{Failure, Step};
 use crate::sys;
 
 /// What the agent keeps: to start commands as the workload, and to end them.
@@ -24,10 +24,11 @@ const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
 
 /// Takes from the agent everything that it needs only during set-up. Whatever it starts inherits the loss.
-pub(super) fn confine_agent(
+///
+/// `own` are directories outside of the box in which only the agent writes.
+pub(super) fn confine_agent<'a>(
     plan: &Plan,
-    tracker: &Tracker,
-    memory: Option<&OwnedFd>,
+    own: impl Iterator<Item = &'a OwnedFd>,
 ) -> std::result::Result<(), Failure> {
     // Where only one id is mapped, the kernel does not let anybody change the groups: there are none to drop.
     match rustix::thread::set_thread_groups(&[]) {
@@ -38,7 +39,7 @@ pub(super) fn confine_agent(
     rustix::thread::set_capabilities_secure_bits(SECURE_BITS).step("secure_bits")?;
     sys::drop_bounding_set();
     rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
-    restrict_writes(plan, tracker, memory).step("landlock")?;
+    restrict_writes(plan, own).step("landlock")?;
     become_user(plan.agent).step("agent_user")?;
     set_capabilities(AGENT_CAPABILITIES).step("agent_capabilities")?;
     // Changing the user id made the process visible again.
@@ -49,10 +50,9 @@ pub(super) fn confine_agent(
 ///
 /// Applied to the agent before its first child, so that all commands share one domain and can signal each other. Kernels
 /// without Landlock, or with an older one, hold less; the host reports which.
-fn restrict_writes(
+fn restrict_writes<'a>(
     plan: &Plan,
-    tracker: &Tracker,
-    memory: Option<&OwnedFd>,
+    own: impl Iterator<Item = &'a OwnedFd>,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     if sys::landlock_abi() == 0 {
         return Ok(());
@@ -73,9 +73,9 @@ fn restrict_writes(
     for path in &plan.landlock_writable {
         ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new(path.as_str())?, writes))?;
     }
-    let tracking = if let Tracker::Cgroup(directory) = tracker { Some(directory) } else { None };
-    // The agent makes one directory for each exec there, and lets it enter. Nobody else in the box has a way to name them.
-    for directory in tracking.into_iter().chain(memory) {
+    // The agent makes cgroups of execs there, lets them enter, and keeps what they write. Nobody else in the box has a way to
+    // name these directories.
+    for directory in own {
         ruleset = ruleset.add_rule(PathBeneath::new(directory, writes))?;
     }
     ruleset.restrict_self()?;

@@ -50,6 +50,8 @@ pub(crate) struct Prepared {
     pub(crate) seccomp: Vec<Vec<u8>>,
     pub(crate) tracking: Tracker,
     pub(crate) memory: MemoryTold,
+    /// Where the output of journalled execs is kept. Nothing but the agent has a way to name it.
+    pub(crate) journal: Option<OwnedFd>,
     pub(crate) lifeline: Lifeline,
     pub(crate) verified: Verified,
 }
@@ -59,6 +61,15 @@ pub(crate) struct Prepared {
 pub(crate) enum Tracker {
     Cgroup(OwnedFd),
     Ancestry,
+}
+
+impl Tracker {
+    fn directory(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Cgroup(directory) => Some(directory),
+            Self::Ancestry => None,
+        }
+    }
 }
 
 /// Where commands are held to their memory, and where out-of-memory kills and peaks are read.
@@ -91,6 +102,7 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         Memory::PerBox(index) => Some(descriptors.take(index)?),
         Memory::PerExec | Memory::Absent => None,
     };
+    let journal = plan.journal.map(|index| descriptors.take(index)).transpose()?;
     for &entrance in &plan.entrances {
         rustix::io::write(descriptors.take(entrance)?, b"0").step("cgroup")?;
     }
@@ -101,6 +113,9 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     if let Some(directory) = &memory {
         share(directory, &MEMORY_FILES, plan.agent).step("memory")?;
     }
+    if let Some(directory) = &journal {
+        share(directory, &JOURNAL_FILES, plan.agent).step("journal")?;
+    }
     rustix::process::setsid().step("session")?;
     // Not at clone time: the namespace's root is the cgroup in which one is when it is made, and the host moves us first.
     sys::unshare_cgroup().step("cgroup_namespace")?;
@@ -108,7 +123,8 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     sys::loopback_up().step("loopback")?;
     set_limits(&plan).step("rlimits")?;
-    confine::confine_agent(&plan, &tracking, memory.as_ref())?;
+    let own = [tracking.directory(), memory.as_ref(), journal.as_ref()];
+    confine::confine_agent(&plan, own.into_iter().flatten())?;
     let memory = match memory {
         Some(directory) => open_memory(&directory).step("memory")?,
         None if plan.memory == Memory::PerExec => MemoryTold::PerExec,
@@ -120,7 +136,7 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         read_only_mounts,
     };
     let Plan { workload, seccomp, lifeline, .. } = plan;
-    Ok(Prepared { listener, workload, seccomp, tracking, memory, lifeline, verified })
+    Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, verified })
 }
 
 /// What the agent needs of the place for execs: the place itself, and `cgroup.procs` up to the common parent.
@@ -132,6 +148,9 @@ const MEMORY_FILES: [(&str, u32); 2] = [(ENTRANCE, 0o664), (PEAK, 0o664)];
 const ENTRANCE: &str = "tasks";
 const PEAK: &str = "memory.max_usage_in_bytes";
 
+/// What the agent needs of the journal: to make files in it.
+const JOURNAL_FILES: [(&str, u32); 1] = [(".", 0o770)];
+
 /// Opens the files of the memory cgroup. As the agent, because the kernel asks whether who opened the entrance is who enters.
 fn open_memory(directory: &OwnedFd) -> rustix::io::Result<MemoryTold> {
     let open = |name, access| rustix::fs::openat(directory, name, access | OFlags::CLOEXEC, Mode::empty());
@@ -142,7 +161,7 @@ fn open_memory(directory: &OwnedFd) -> rustix::io::Result<MemoryTold> {
     })
 }
 
-/// Opens files of a cgroup to the agent's group, where they belong to root of this namespace: the maker is an ordinary user then, who
+/// Opens files of a directory to the agent's group, where they belong to root of this namespace: the maker is an ordinary user then, who
 /// may not give anything away. They stay the maker's, who has to remove the place.
 fn share(directory: &OwnedFd, files: &[(&str, u32)], agent: User) -> rustix::io::Result<()> {
     if agent == User::ROOT || rustix::fs::fstat(directory)?.st_uid != 0 {

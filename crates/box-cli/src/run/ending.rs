@@ -7,14 +7,8 @@ use box_wire::{ExecOutcome, Exit, Usage};
 use serde::Serialize;
 
 use super::intent::Intent;
-use crate::EXIT_OWN_ERROR;
+use crate::exit::{EXIT_OUTPUT_CLOSED, EXIT_OWN_ERROR, EXIT_TIMED_OUT, SIGKILL, SIGSYS, after_signal};
 use crate::fault::{self, Fault};
-
-const EXIT_TIMED_OUT: u8 = 124;
-/// What a shell shows for a program that SIGPIPE ended.
-const EXIT_OUTPUT_CLOSED: u8 = 128 + 13;
-const SIGKILL: i32 = 9;
-const SIGSYS: i32 = 31;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -60,7 +54,7 @@ pub(crate) fn report(intent: &Intent, ending: &Ending, guarantees: Option<&Guara
 /// Says what went wrong and gives the exit code.
 pub(crate) fn report_fault(fault: &Fault, json: bool) -> u8 {
     if json {
-        let Fault { code, message, hint, exit_code } = fault;
+        let Fault { code, message, hint, exit_code, .. } = fault;
         write_json(
             &serde_json::json!({ "status": "failed", "error": { "code": code, "message": message, "hint": hint } }),
         );
@@ -75,10 +69,6 @@ fn exit_code(outcome: &ExecOutcome) -> u8 {
         Exit::Code(code) => u8::try_from(code).unwrap_or(EXIT_OWN_ERROR),
         Exit::Signal(signal) => after_signal(signal),
     }
-}
-
-fn after_signal(signal: i32) -> u8 {
-    u8::try_from(signal).map_or(EXIT_OWN_ERROR, |number| 128_u8.saturating_add(number))
 }
 
 /// Explains an end that the command itself could not explain.

@@ -1,16 +1,15 @@
 //! From what was typed to what was meant: the box and the command, complete and checked, before anything is made.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use box_core::{BoxSpec, Dimension, Floors, Image, MountMode, MountSpec, Origin, Persistence, Profile, environment};
 use box_wire::{BoxId, ExecId, ExecRequest, GuestPath, Invalid, Program, Stdin};
-use rustix::fs::FileType;
 
-use super::terminal;
 use crate::fault::Fault;
 use crate::options::{CommandOptions, FileOptions, LimitOptions, RunOptions};
+use crate::stdio;
+use crate::terminal;
 use crate::values::{self, MountText, Requirement};
 
 /// Where a workspace is seen in the box.
@@ -126,9 +125,9 @@ fn absolute(field: &'static str, typed: &Path) -> Result<PathBuf, Fault> {
 
 fn request(options: &CommandOptions, spec: &BoxSpec) -> Result<ExecRequest, Fault> {
     let exec: ExecId = "main".parse()?;
-    let mut request = ExecRequest::new(exec, Program::Argv(argv(options)?));
+    let mut request = ExecRequest::new(exec, Program::Argv(values::argv(&options.argv)?));
     request.cwd = GuestPath::parse("workdir", &options.workdir)?;
-    request.stdin = if takes_input(options) { Stdin::Stream } else { Stdin::Null };
+    request.stdin = if stdio::takes_input(options.interactive) { Stdin::Stream } else { Stdin::Null };
     request.terminal = options.tty.then(terminal::size);
     request.env = environment::base(spec.user);
     if options.tty {
@@ -140,24 +139,4 @@ fn request(options: &CommandOptions, spec: &BoxSpec) -> Result<ExecRequest, Faul
         environment::set(&mut request.env, &name, &value);
     }
     Ok(request)
-}
-
-fn argv(options: &CommandOptions) -> Result<Vec<String>, Fault> {
-    let text = |argument: &std::ffi::OsString| {
-        let refused = || Invalid::new("command", argument, "arguments of valid UTF-8; pass other bytes by stdin");
-        argument.to_str().map(str::to_owned).ok_or_else(|| refused().into())
-    };
-    options.argv.iter().map(text).collect()
-}
-
-/// A pipe, a file or a socket is meant for the command. A terminal is not unless it is said so, because a command that reads
-/// it would be stopped in the background; and a device such as `/dev/null` has nothing to say.
-fn takes_input(options: &CommandOptions) -> bool {
-    let stdin = rustix::stdio::stdin();
-    if options.interactive || std::io::stdin().is_terminal() {
-        return options.interactive;
-    }
-    rustix::fs::fstat(stdin).is_ok_and(|stat| {
-        matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::RegularFile | FileType::Socket)
-    })
 }

@@ -3,25 +3,22 @@
 mod ending;
 mod engine;
 mod intent;
-mod signals;
-mod stdio;
-mod terminal;
 
 use std::pin::pin;
 use std::time::Duration;
 
 use box_core::{Backend, ExecIo, Handle, link};
-use box_wire::{BoxId, ExecId, RefusalCode, Stdin};
+use box_wire::{BoxId, ExecId, RefusalCode, SignalScope, Stdin};
 use tokio::sync::mpsc;
 
 use self::ending::Ending;
 use self::intent::Intent;
-use self::signals::Signals;
-use self::stdio::{Input, Output};
-use self::terminal::RawMode;
 use crate::fault::Fault;
 use crate::listing;
 use crate::options::RunOptions;
+use crate::signals::Signals;
+use crate::stdio::{Input, Output};
+use crate::terminal::{self, RawMode};
 
 pub(crate) use self::engine::open as open_engine;
 
@@ -139,7 +136,7 @@ async fn obey(backend: &dyn Backend, handle: &Handle, exec: &ExecId, signals: &m
 async fn forward(backend: &dyn Backend, handle: &Handle, exec: &ExecId, signal: i32) {
     for _ in 0..FORWARD_TRIES_MAX {
         let Ok(stream) = backend.dial(handle).await else { return };
-        match link::signal(stream, exec.clone(), signal).await {
+        match link::signal(stream, exec.clone(), signal, SignalScope::Main).await {
             Err(box_core::Error::Refused(refusal)) if refusal.code == RefusalCode::BadExecId => {
                 tokio::time::sleep(FORWARD_PAUSE).await;
             }

@@ -1,22 +1,40 @@
 //! What callers can ask, one method each. Doors translate to these calls and do nothing else.
+//!
+//! The methods are in `sessions`, `execs` and `processes`; `session`, `exec` and `process` are what lives behind them. Everything
+//! that outlasts a call runs in a tracked task: a caller who hangs up leaves nothing half-made. No lock is held while anything
+//! is waited for.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod exec;
+mod execs;
+mod follow;
+mod journalled;
+mod process;
+mod processes;
+mod reaper;
+mod recovery;
+mod session;
+mod sessions;
+mod watch;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use box_wire::{ExecId, WindowSize};
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::backend::Stats;
-use crate::call::{
-    Cursor, ExecCall, ExecInfo, ExecResult, FollowEvent, ProcessCall, ProcessId, ProcessInfo, StdinChunk, StreamName,
-    Target,
-};
-use crate::caller::Caller;
-use crate::session::{SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest};
-use crate::store::Store;
-use crate::{Backend, BackendName, Capabilities, Result};
+use crate::audit::AuditLog;
+use crate::caller::{Caller, Scope};
+use crate::session::SessionId;
+use crate::store::{SessionKey, Store};
+use crate::{Backend, BackendName, Capabilities, Error, Result};
+
+pub use follow::Follow;
+use session::Session;
+pub use sessions::Created;
+use watch::Watched;
 
 /// What an operator can set. Everything but what was already decided for a session can be changed while the service runs.
 #[derive(Debug, Clone)]
@@ -152,215 +170,120 @@ pub struct OutputChunk {
     pub running: bool,
 }
 
-/// What callers can ask.
+/// What callers can ask. Cheap to clone; all clones are one service.
 #[derive(Debug, Clone)]
 pub struct Service {
     inner: Arc<Inner>,
 }
 
+/// What all calls share.
 #[derive(Debug)]
 struct Inner {
     backend: Arc<dyn Backend>,
-}
-
-fn unfinished<T>() -> Result<T> {
-    Err(crate::Error::Setup { step: "service".into(), reason: "not built yet".into() })
+    store: Arc<dyn Store>,
+    audit: Option<Arc<AuditLog>>,
+    config: RwLock<Arc<ServiceConfig>>,
+    sessions: Mutex<HashMap<SessionKey, Arc<Session>>>,
+    /// Everything that outlasts a call.
+    tasks: TaskTracker,
+    /// Told when the service stops.
+    stopping: CancellationToken,
+    watched: Watched,
+    started_at: Timestamp,
 }
 
 impl Service {
     /// Starts the service: what the store remembers is adopted or honestly lost, what nobody remembers is removed.
-    pub async fn open(backend: Arc<dyn Backend>, _store: Arc<dyn Store>, _config: ServiceConfig) -> Result<Self> {
-        Ok(Self { inner: Arc::new(Inner { backend }) })
+    pub async fn open(
+        backend: Arc<dyn Backend>,
+        store: Arc<dyn Store>,
+        audit: Option<Arc<AuditLog>>,
+        config: ServiceConfig,
+    ) -> Result<Self> {
+        let inner = Inner {
+            backend,
+            store,
+            audit,
+            config: RwLock::new(Arc::new(config)),
+            sessions: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+            watched: Watched::default(),
+            started_at: Timestamp::now(),
+        };
+        let service = Self { inner: Arc::new(inner) };
+        recovery::recover(&service.inner).await?;
+        reaper::start(&service.inner);
+        Ok(service)
     }
 
     /// Changes what can be changed while sessions live.
-    pub fn reload(&self, _config: ServiceConfig) {}
-
-    /// Stops everything that the service does. Calls that come later are refused.
-    pub async fn stop(&self, _mode: StopMode) -> Result<()> {
-        unfinished()
+    pub fn reload(&self, config: ServiceConfig) {
+        *self.inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// Makes a session, or returns the one of that id if nothing that was asked differs.
-    pub async fn create_session(
-        &self,
-        _caller: &Caller,
-        _id: &SessionId,
-        _request: &SessionRequest,
-    ) -> Result<(SessionInfo, Created)> {
-        unfinished()
-    }
-
-    /// One session.
-    pub async fn get_session(&self, _caller: &Caller, _id: &SessionId) -> Result<SessionInfo> {
-        unfinished()
-    }
-
-    /// The caller's sessions, in order of their ids.
-    pub async fn list_sessions(&self, _caller: &Caller, _filter: &SessionFilter) -> Result<SessionPage> {
-        unfinished()
-    }
-
-    /// Changes how long a session may be idle.
-    pub async fn set_session_ttl(&self, _caller: &Caller, _id: &SessionId, _ttl_sec: u64) -> Result<SessionInfo> {
-        unfinished()
-    }
-
-    /// Destroys a session with everything in it.
-    pub async fn delete_session(&self, _caller: &Caller, _id: &SessionId) -> Result<()> {
-        unfinished()
-    }
-
-    /// Stops a session where it is.
-    pub async fn pause_session(&self, _caller: &Caller, _id: &SessionId) -> Result<SessionInfo> {
-        unfinished()
-    }
-
-    /// Lets a session go on.
-    pub async fn resume_session(&self, _caller: &Caller, _id: &SessionId) -> Result<SessionInfo> {
-        unfinished()
-    }
-
-    /// What the box of a session consumes now.
-    pub async fn session_stats(&self, _caller: &Caller, _id: &SessionId) -> Result<Stats> {
-        unfinished()
-    }
-
-    /// Starts a command; makes the session if it does not exist. Returns when the command runs.
-    pub async fn exec(
-        &self,
-        _caller: &Caller,
-        _id: &SessionId,
-        _request: &SessionRequest,
-        _call: ExecCall,
-    ) -> Result<ExecInfo> {
-        unfinished()
-    }
-
-    /// Waits for the end of a command.
-    pub async fn wait_exec(&self, _caller: &Caller, _id: &SessionId, _exec: &ExecId) -> Result<ExecResult> {
-        unfinished()
-    }
-
-    /// One command, running or finished.
-    pub async fn get_exec(&self, _caller: &Caller, _id: &SessionId, _exec: &ExecId) -> Result<ExecInfo> {
-        unfinished()
-    }
-
-    /// The commands of a session that are remembered, oldest first. Runs of managed processes are not among them.
-    pub async fn list_execs(&self, _caller: &Caller, _id: &SessionId) -> Result<Vec<ExecInfo>> {
-        unfinished()
-    }
-
-    /// Kills the whole process tree of a command.
-    pub async fn cancel_exec(&self, _caller: &Caller, _id: &SessionId, _exec: &ExecId) -> Result<()> {
-        unfinished()
-    }
-
-    /// Starts a managed process; makes the session if it does not exist.
-    pub async fn start_process(
-        &self,
-        _caller: &Caller,
-        _id: &SessionId,
-        _request: &SessionRequest,
-        _call: ProcessCall,
-    ) -> Result<ProcessInfo> {
-        unfinished()
-    }
-
-    /// One managed process.
-    pub async fn get_process(&self, _caller: &Caller, _id: &SessionId, _process: &ProcessId) -> Result<ProcessInfo> {
-        unfinished()
-    }
-
-    /// The managed processes of a session.
-    pub async fn list_processes(&self, _caller: &Caller, _id: &SessionId) -> Result<Vec<ProcessInfo>> {
-        unfinished()
-    }
-
-    /// Stops a managed process: end of input, then a request, then force. Its record is gone afterwards.
-    pub async fn stop_process(&self, _caller: &Caller, _id: &SessionId, _process: &ProcessId) -> Result<ProcessInfo> {
-        unfinished()
-    }
-
-    /// Follows the output of a command or managed process from a cursor on.
-    pub async fn follow(&self, _caller: &Caller, _id: &SessionId, _target: &Target, _from: Cursor) -> Result<Follow> {
-        unfinished()
-    }
-
-    /// Output of a command, or of the current run of a managed process, by byte range.
-    pub async fn read_output(
-        &self,
-        _caller: &Caller,
-        _id: &SessionId,
-        _target: &Target,
-        _stream: StreamName,
-        _from: u64,
-        _bytes_max: usize,
-    ) -> Result<OutputChunk> {
-        unfinished()
-    }
-
-    /// Writes to the standard input of a command or managed process. Waits while it does not read.
-    pub async fn write_stdin(
-        &self,
-        _caller: &Caller,
-        _id: &SessionId,
-        _target: &Target,
-        _chunk: StdinChunk,
-    ) -> Result<()> {
-        unfinished()
-    }
-
-    /// Tells the terminal of a command how large it is.
-    pub async fn resize(&self, _caller: &Caller, _id: &SessionId, _target: &Target, _size: WindowSize) -> Result<()> {
-        unfinished()
-    }
-
-    /// Sends a signal to the main process.
-    pub async fn signal(&self, _caller: &Caller, _id: &SessionId, _target: &Target, _signal: i32) -> Result<()> {
-        unfinished()
-    }
-
-    /// How the service stands.
-    pub fn status(&self, _caller: &Caller) -> Result<StatusInfo> {
-        unfinished()
+    /// How the service stands, as far as the caller's tenant is concerned.
+    pub fn status(&self, caller: &Caller) -> Result<StatusInfo> {
+        caller.require(Scope::Exec)?;
+        let sessions = self.inner.sessions_of(caller);
+        let config = self.inner.config();
+        Ok(StatusInfo {
+            backend: self.inner.backend.name(),
+            active_sessions: sessions.len(),
+            managed_processes: sessions.iter().map(|session| session.processes_running()).sum(),
+            execs_running: sessions.iter().map(|session| session.execs_running()).sum(),
+            session_ttl_sec: config.session_ttl_sec,
+            max_sessions: config.max_sessions,
+            max_managed_processes: config.max_managed_processes,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: self.inner.started_at,
+        })
     }
 
     /// Whether boxes can be made here, and what they hold.
-    pub async fn backend_info(&self, _caller: &Caller) -> Result<(BackendName, Capabilities)> {
+    pub async fn backend_info(&self, caller: &Caller) -> Result<(BackendName, Capabilities)> {
+        caller.require(Scope::Exec)?;
         Ok((self.inner.backend.name(), self.inner.backend.probe().await))
     }
 
     /// What went wrong lately for the caller's tenant, newest first.
-    pub fn recent_errors(&self, _caller: &Caller) -> Result<Vec<RecentError>> {
-        unfinished()
+    pub fn recent_errors(&self, caller: &Caller) -> Result<Vec<RecentError>> {
+        caller.require(Scope::Exec)?;
+        Ok(self.inner.watched.errors_of(&caller.tenant))
     }
 
     /// Numbers for metrics.
     pub fn counters(&self) -> Counters {
-        Counters::default()
+        let sessions: Vec<_> = self.inner.lock_sessions().values().cloned().collect();
+        let sum = |count: fn(&Session) -> usize| sessions.iter().map(|session| count(session) as u64).sum();
+        Counters {
+            sessions: sessions.len() as u64,
+            execs_running: sum(Session::execs_running),
+            processes_running: sum(Session::processes_running),
+            ..self.inner.watched.counters()
+        }
     }
 }
 
-/// Whether a call made something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Created {
-    /// It did.
-    New,
-    /// It was there.
-    Existing,
-}
+impl Inner {
+    fn config(&self) -> Arc<ServiceConfig> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
 
-/// Somebody who follows output. Dropping it ends the following and nothing else.
-#[derive(Debug)]
-pub struct Follow {
-    _private: (),
-}
+    fn lock_sessions(&self) -> std::sync::MutexGuard<'_, HashMap<SessionKey, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl Follow {
-    /// The next thing to tell; nothing after [`FollowEvent::Ended`]. Waits until there is one. Cancel-safe.
-    pub async fn next(&mut self) -> Result<Option<FollowEvent>> {
-        unfinished()
+    fn sessions_of(&self, caller: &Caller) -> Vec<Arc<Session>> {
+        let sessions = self.lock_sessions();
+        sessions.values().filter(|session| session.key.tenant == caller.tenant).cloned().collect()
+    }
+
+    /// The session of an id, in whatever state it is.
+    fn find(&self, caller: &Caller, id: &SessionId) -> Result<Arc<Session>> {
+        caller.require(Scope::Exec)?;
+        let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
+        let found = self.lock_sessions().get(&key).cloned();
+        found.ok_or_else(|| Error::SessionNotFound { session: id.clone() })
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{BackendName, Guarantees, Network};
 
 pub use id::SessionId;
+pub(crate) use request::check_ttl;
 pub use request::{Difference, ExtraMount, SessionRequest};
 
 /// What a session is, fully decided: profile and request taken together. Fixed when the session is made, but for the lifetime.

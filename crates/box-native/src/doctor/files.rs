@@ -7,7 +7,7 @@ use rustix::thread::UnshareFlags;
 
 use super::namespaces::in_new_root;
 use super::{good, is_root, missing, weaker};
-use crate::ids::find_program;
+use crate::program;
 
 /// Memory file systems with a limit of bytes and of files.
 pub(super) fn tmpfs() -> Finding {
@@ -58,7 +58,7 @@ pub(super) fn disk() -> Finding {
         let detail = "there are no loop devices: boxes keep what they store in memory";
         return weaker(NAME, detail, Some("sudo modprobe loop"));
     }
-    match find_program("mkfs.ext4") {
+    match program::find("mkfs.ext4") {
         Some(program) => good(NAME, format!("loop devices and {}", program.display())),
         None => weaker(
             NAME,

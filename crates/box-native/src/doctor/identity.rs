@@ -8,7 +8,8 @@ use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::{good, is_root, weaker};
-use crate::ids::{IdMaps, find_program};
+use crate::ids::IdMaps;
+use crate::program;
 use crate::sys::{NamespaceHolder, map_mount_ids};
 
 /// Ids that a box has besides its root: its users and its agent.
@@ -23,7 +24,7 @@ pub(super) fn sub_ids() -> Finding {
     let uid = rustix::process::geteuid().as_raw();
     let name = user_name(&std::fs::read_to_string("/etc/passwd").unwrap_or_default(), uid);
     let less = "a box then has a single id, which its agent shares with the commands";
-    if find_program("newuidmap").is_none() || find_program("newgidmap").is_none() {
+    if program::find("newuidmap").is_none() || program::find("newgidmap").is_none() {
         let detail = format!("newuidmap is not installed: {less}");
         return weaker(NAME, detail, Some("sudo apt-get install uidmap"));
     }

@@ -10,7 +10,8 @@ use box_core::{Error, Result};
 use rustix::process::{Gid, Uid};
 use rustix::thread::LinkNameSpaceType;
 
-use super::{Namespaces, failure, find_program};
+use super::{Namespaces, failure};
+use crate::program;
 
 /// Runs a program to its end on the host's network.
 pub(super) fn run(program: &str, arguments: &[&str], input: &str) -> Result<()> {
@@ -35,7 +36,7 @@ pub(super) fn run_in_box(namespaces: &Namespaces, program: &str, arguments: &[&s
 }
 
 fn command(program: &str, arguments: &[&str]) -> Result<Command> {
-    let path = find_program(program).ok_or_else(|| failure(format!("the program {program} has disappeared")))?;
+    let path = program::find(program).ok_or_else(|| failure(format!("the program {program} has disappeared")))?;
     let mut command = Command::new(path);
     command.args(arguments).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/");
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());

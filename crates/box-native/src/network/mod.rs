@@ -25,6 +25,8 @@ use box_wire::BoxId;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::program;
+
 pub use helper::HelperProcess;
 
 /// How a box's traffic gets out.
@@ -199,22 +201,9 @@ fn failure(reason: impl Into<String>) -> Error {
     Error::Setup { step: "network".to_owned(), reason: reason.into() }
 }
 
-/// Where programs of the system live, besides what our own search path says.
-const PROGRAM_DIRECTORIES: [&str; 6] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"];
-
-/// An executable of the host.
-fn find_program(name: &str) -> Option<PathBuf> {
-    let search_path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&search_path).chain(PROGRAM_DIRECTORIES.iter().map(PathBuf::from));
-    directories
-        .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(name))
-        .find(|path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file())
-}
-
 /// A program of the host, or how to get it.
 fn require_program(name: &str, package: &str) -> Result<PathBuf, Obstacle> {
-    find_program(name).ok_or_else(|| {
+    program::find(name).ok_or_else(|| {
         Obstacle::new(format!("the program {name} is not installed"), format!("run `apt-get install {package}`"))
     })
 }

@@ -3,7 +3,8 @@
 use box_core::Result;
 
 use super::helper::{self, HelperProcess, Ready};
-use super::{Namespaces, Obstacle, Target, failure, find_program, require_program, resolver, routes, shut};
+use super::{Namespaces, Obstacle, Target, failure, require_program, resolver, routes, shut};
+use crate::program;
 
 /// Every option that keeps the host out of reach, in a form that all releases since 2023 know.
 ///
@@ -43,7 +44,7 @@ pub(super) fn check() -> Result<(), Obstacle> {
 }
 
 pub(super) fn attach(namespaces: &Namespaces, target: Target<'_>) -> Result<HelperProcess> {
-    let program = find_program("pasta").ok_or_else(|| failure("the program pasta has disappeared"))?;
+    let program = program::find("pasta").ok_or_else(|| failure("the program pasta has disappeared"))?;
     helper::start(
         &program,
         |_| ARGUMENTS.iter().map(ToString::to_string).collect(),

@@ -5,7 +5,8 @@ use std::os::fd::RawFd;
 use box_core::Result;
 
 use super::helper::{self, HelperProcess, Ready};
-use super::{Namespaces, Obstacle, Target, failure, find_program, require_program};
+use super::{Namespaces, Obstacle, Target, failure, require_program};
+use crate::program;
 
 /// Where slirp4netns answers names, by asking the host's own resolver even if that is on loopback.
 const NAME_SERVER: &str = "10.0.2.3";
@@ -16,7 +17,7 @@ pub(super) fn check() -> Result<(), Obstacle> {
 }
 
 pub(super) fn attach(namespaces: &Namespaces, target: Target<'_>) -> Result<HelperProcess> {
-    let program = find_program("slirp4netns").ok_or_else(|| failure("the program slirp4netns has disappeared"))?;
+    let program = program::find("slirp4netns").ok_or_else(|| failure("the program slirp4netns has disappeared"))?;
     helper::start(&program, arguments, Ready::OnDescriptor, namespaces, target)
 }
 

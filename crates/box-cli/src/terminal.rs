@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use box_wire::{WindowSize, limits};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -29,6 +29,24 @@ impl Drop for RawMode {
     fn drop(&mut self) {
         // A terminal that has gone away needs no restoring.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+/// One more key ends a line, until this is dropped, so that it is seen without waiting for the end of the line.
+#[derive(Debug)]
+pub(crate) struct LineKey {
+    _restored: RawMode,
+}
+
+impl LineKey {
+    /// Adds the key; `None` where standard input is no terminal.
+    pub(crate) fn enter(key: u8) -> Option<Self> {
+        let stdin = rustix::stdio::stdin();
+        let before = tcgetattr(stdin).ok()?;
+        let mut changed = before.clone();
+        changed.special_codes[SpecialCodeIndex::VEOL] = key;
+        tcsetattr(stdin, OptionalActions::Now, &changed).ok()?;
+        Some(Self { _restored: RawMode { before } })
     }
 }
 

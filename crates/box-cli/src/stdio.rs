@@ -4,7 +4,7 @@
 //! for everybody. Pipes and terminals can be opened once more, and then only our own opening is non-blocking.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +12,18 @@ use std::task::{Context, Poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
+
+/// Whether standard input is meant for the command. A pipe, a file or a socket is. A terminal is not unless it is said so,
+/// because a command that reads it would be stopped in the background; and a device such as `/dev/null` has nothing to say.
+pub(crate) fn takes_input(interactive: bool) -> bool {
+    let stdin = rustix::stdio::stdin();
+    if interactive || io::stdin().is_terminal() {
+        return interactive;
+    }
+    rustix::fs::fstat(stdin).is_ok_and(|stat| {
+        matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::RegularFile | FileType::Socket)
+    })
+}
 
 /// Our standard input.
 #[derive(Debug)]
@@ -22,8 +34,10 @@ pub(crate) enum Input {
     File(BorrowedFd<'static>),
     /// Anything else, read by a thread that may wait.
     Threaded(tokio::io::Stdin),
-    /// Nothing.
+    /// Nothing, and that is the end.
     Ended,
+    /// Nothing, without an end.
+    Silent,
 }
 
 impl Input {
@@ -52,6 +66,8 @@ impl AsyncRead for Input {
                 Poll::Ready(Ok(()))
             }
             Self::Ended => Poll::Ready(Ok(())),
+            // Nobody has to be woken: there will never be anything.
+            Self::Silent => Poll::Pending,
         }
     }
 }

@@ -1,0 +1,18 @@
+//! `strongbox process stop`.
+
+use super::OneOptions;
+use crate::client::http::session_path;
+use crate::client::{ask, patiently};
+use crate::fault::Fault;
+use crate::listing;
+
+/// Stops the process; says how it ended.
+pub(crate) fn main(options: &OneOptions) -> Result<u8, Fault> {
+    let path = session_path(&options.session, &["processes", &options.process]);
+    let process = ask(&options.server, async |client| patiently("stopping", client.delete(&path)).await)?.json()?;
+    if options.format.json {
+        return listing::write_json(&process);
+    }
+    let code = process["exit_code"].as_i64().map(|code| format!(" with exit code {code}")).unwrap_or_default();
+    listing::write_out(format!("{} ended{code}\n", options.process).as_bytes())
+}

@@ -1,0 +1,150 @@
+//! The configuration with its meaning: what the parts of the server are given.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use box_core::audit::{AuditOptions, CommandText};
+use box_core::service::StopMode;
+use box_core::{MountPolicy, ServiceConfig};
+use box_server::{ServerConfig, TlsFiles};
+use serde::{Deserialize, Deserializer};
+
+use super::Settings;
+use crate::fault::Fault;
+
+/// The whole configuration. Its fields are the keys of the file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    #[serde(deserialize_with = "unless_none")]
+    pub(crate) listen: Option<SocketAddr>,
+    #[serde(deserialize_with = "unless_none")]
+    pub(crate) unix_socket: Option<PathBuf>,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) allowed_origins: Vec<String>,
+    pub(crate) session_ttl_sec: u64,
+    pub(crate) max_sessions: usize,
+    pub(crate) max_managed_processes: usize,
+    pub(crate) output_limit_chars: usize,
+    pub(crate) journal_mb: u64,
+    pub(crate) journal_session_mb: u64,
+    pub(crate) default_profile: String,
+    pub(crate) images: BTreeMap<String, String>,
+    pub(crate) allowed_mount_roots: Vec<PathBuf>,
+    pub(crate) audit: Audit,
+    pub(crate) on_stop: OnStop,
+    pub(crate) log: String,
+}
+
+/// Where the certificate is.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// What is kept of who did what.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Audit {
+    pub(crate) commands: CommandText,
+    pub(crate) file_mb: u64,
+    pub(crate) files: usize,
+}
+
+/// What becomes of boxes when the server stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnStop {
+    /// Persistent sessions stay.
+    KeepPersistent,
+    /// All stay.
+    KeepAll,
+    /// None stays.
+    DestroyAll,
+}
+
+impl From<OnStop> for StopMode {
+    fn from(on_stop: OnStop) -> Self {
+        match on_stop {
+            OnStop::KeepPersistent => Self::KeepPersistent,
+            OnStop::KeepAll => Self::KeepAll,
+            OnStop::DestroyAll => Self::DestroyAll,
+        }
+    }
+}
+
+impl Settings {
+    /// Gives the settings their meaning. Their values were checked one by one before.
+    pub(crate) fn config(&self) -> Result<Config, Fault> {
+        let mut root = serde_json::Map::new();
+        for (name, setting) in self.iter() {
+            let Some(setting) = setting else { continue };
+            let value = serde_json::json!(setting.value);
+            match name.split_once('.') {
+                None => drop(root.insert(name.to_owned(), value)),
+                Some((table, key)) => {
+                    let table = root.entry(table).or_insert_with(|| serde_json::json!({}));
+                    table[key] = value;
+                }
+            }
+        }
+        serde_json::from_value(root.into())
+            .map_err(|error| Fault::new(format!("the configuration cannot be used: {error}")))
+    }
+}
+
+impl Config {
+    /// What the service is given.
+    pub(crate) fn service(&self) -> ServiceConfig {
+        ServiceConfig {
+            session_ttl_sec: self.session_ttl_sec,
+            max_sessions: self.max_sessions,
+            max_managed_processes: self.max_managed_processes,
+            output_limit_chars: self.output_limit_chars,
+            journal_bytes_max: self.journal_mb << 20,
+            journal_session_bytes_max: self.journal_session_mb << 20,
+            default_profile: self.default_profile.clone(),
+            images: self.images.clone(),
+            ..ServiceConfig::default()
+        }
+    }
+
+    /// What the doors are given.
+    pub(crate) fn server(&self) -> ServerConfig {
+        let tls = self.tls.clone().map(|Tls { certificate, key }| TlsFiles { certificate, key });
+        ServerConfig {
+            listen: self.listen,
+            unix_socket: self.unix_socket.clone(),
+            tls,
+            allowed_hosts: self.allowed_hosts.clone(),
+            allowed_origins: self.allowed_origins.clone(),
+        }
+    }
+
+    /// How the audit log is kept.
+    pub(crate) fn audit(&self) -> AuditOptions {
+        let Audit { commands, file_mb, files } = self.audit;
+        AuditOptions { file_bytes_max: file_mb << 20, files_max: files, commands }
+    }
+
+    /// Which trees of the host callers may mount.
+    pub(crate) fn mount_policy(&self) -> MountPolicy {
+        MountPolicy { allowed_roots: self.allowed_mount_roots.clone(), ..MountPolicy::default() }
+    }
+}
+
+fn unless_none<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr,
+    T::Err: std::fmt::Display,
+    D: Deserializer<'de>,
+{
+    let text = String::deserialize(deserializer)?;
+    if text == "none" { Ok(None) } else { text.parse().map(Some).map_err(serde::de::Error::custom) }
+}

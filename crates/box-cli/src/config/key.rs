@@ -1,0 +1,246 @@
+//! The keys of the configuration: one table from which reading, checking, showing and the environment's names are made.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use box_core::audit::AuditOptions;
+use box_core::{Profile, ServiceConfig, limits, profile};
+
+use super::value::Value;
+
+/// Longest path of a unix socket that the kernel takes, without the terminating NUL.
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Most entries of a list or table: more is a mistake of whatever wrote the file.
+const ENTRIES_MAX: usize = 1000;
+/// Largest journal and largest file of the audit log: 64 GiB.
+const FILE_MB_MAX: u64 = 64 << 10;
+
+/// One key.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// As it is written, with its table before a dot.
+    pub(crate) name: &'static str,
+    /// What it may be.
+    pub(crate) kind: Kind,
+    /// Whether a running server takes a new value over.
+    pub(crate) live: bool,
+}
+
+/// What a value may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    /// An address with a port, or `none`.
+    Address,
+    /// An absolute path.
+    Path,
+    /// An absolute path that a socket can have, or `none`.
+    Socket,
+    /// A number within bounds, both included.
+    Whole(u64, u64),
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// The name of a profile.
+    Profile,
+    /// What to log.
+    Filter,
+    /// A list of words.
+    Texts,
+    /// A list of absolute paths.
+    Paths,
+    /// Names of images and what they mean.
+    Images,
+}
+
+const fn key(name: &'static str, kind: Kind) -> Key {
+    Key { name, kind, live: false }
+}
+
+const fn live(name: &'static str, kind: Kind) -> Key {
+    Key { name, kind, live: true }
+}
+
+/// All keys, in the order in which they are shown.
+pub(crate) const KEYS: [Key; 21] = [
+    key("listen", Kind::Address),
+    key("unix_socket", Kind::Socket),
+    key("state_dir", Kind::Path),
+    key("tls.certificate", Kind::Path),
+    key("tls.key", Kind::Path),
+    key("allowed_hosts", Kind::Texts),
+    key("allowed_origins", Kind::Texts),
+    live("session_ttl_sec", Kind::Whole(1, limits::TTL_SEC_MAX)),
+    live("max_sessions", Kind::Whole(1, 1_000_000)),
+    live("max_managed_processes", Kind::Whole(0, 1_000_000)),
+    live("output_limit_chars", Kind::Whole(1, limits::OUTPUT_LIMIT_CHARS_MAX as u64)),
+    live("journal_mb", Kind::Whole(1, FILE_MB_MAX)),
+    live("journal_session_mb", Kind::Whole(1, FILE_MB_MAX)),
+    live("default_profile", Kind::Profile),
+    live("images", Kind::Images),
+    key("allowed_mount_roots", Kind::Paths),
+    key("audit.commands", Kind::Choice(&["hash", "text"])),
+    key("audit.file_mb", Kind::Whole(1, FILE_MB_MAX)),
+    key("audit.files", Kind::Whole(1, 10_000)),
+    live("on_stop", Kind::Choice(&["keep-persistent", "keep-all", "destroy-all"])),
+    key("log", Kind::Filter),
+];
+
+impl Key {
+    /// The key of that name.
+    pub(crate) fn find(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// The environment variable that sets it; lists and tables have none.
+    pub(crate) fn variable(&self) -> Option<String> {
+        let is_scalar = !matches!(self.kind, Kind::Texts | Kind::Paths | Kind::Images);
+        is_scalar.then(|| format!("STRONGBOX_{}", self.name.replace('.', "_").to_uppercase()))
+    }
+
+    /// What it is when nobody says anything. Certificates have no default, and the socket's follows the state directory.
+    pub(crate) fn default_value(&self) -> Option<Value> {
+        let service = ServiceConfig::default();
+        let count = |number: usize| Value::Whole(number as u64);
+        Some(match self.name {
+            "listen" => Value::text("127.0.0.1:5410"),
+            "state_dir" => Value::text(box_native::default_state_dir().to_string_lossy()),
+            "session_ttl_sec" => Value::Whole(service.session_ttl_sec),
+            "max_sessions" => count(service.max_sessions),
+            "max_managed_processes" => count(service.max_managed_processes),
+            "output_limit_chars" => count(service.output_limit_chars),
+            "journal_mb" => Value::Whole(service.journal_bytes_max >> 20),
+            "journal_session_mb" => Value::Whole(service.journal_session_bytes_max >> 20),
+            "default_profile" => Value::text(service.default_profile),
+            "images" => Value::Named(service.images),
+            "audit.commands" => Value::text("hash"),
+            "audit.file_mb" => Value::Whole(AuditOptions::default().file_bytes_max >> 20),
+            "audit.files" => count(AuditOptions::default().files_max),
+            "on_stop" => Value::text("keep-persistent"),
+            "log" => Value::text("info"),
+            "allowed_hosts" | "allowed_origins" | "allowed_mount_roots" => Value::no_texts(),
+            _ => return None,
+        })
+    }
+}
+
+impl Kind {
+    /// Reads a value that was written as text, in the environment or on the command line.
+    pub(crate) fn read_text(self, text: &str) -> Result<Value, String> {
+        let value = match self {
+            Self::Whole(..) => text.parse().map(Value::Whole).map_err(|_| self.allowed())?,
+            Self::Path | Self::Socket if text != "none" => {
+                let absolute = std::path::absolute(text).map_err(|_| self.allowed())?;
+                Value::text(absolute.to_str().ok_or_else(|| self.allowed())?)
+            }
+            _ => Value::text(text),
+        };
+        self.check(&value)?;
+        Ok(value)
+    }
+
+    /// Refuses what is not allowed, and then says what is.
+    pub(crate) fn check(self, value: &Value) -> Result<(), String> {
+        let good = match (self, value) {
+            (Self::Address, Value::Text(text)) => text == "none" || text.parse::<SocketAddr>().is_ok(),
+            (Self::Path, Value::Text(text)) => is_path(text),
+            (Self::Socket, Value::Text(text)) => text == "none" || is_path(text) && text.len() <= SOCKET_PATH_BYTES_MAX,
+            (Self::Whole(min, max), Value::Whole(number)) => (min..=max).contains(number),
+            (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),
+            (Self::Profile, Value::Text(text)) => Profile::built_in(text).is_some(),
+            (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
+            (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
+            (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
+            (Self::Images, Value::Named(table)) => {
+                table.len() <= ENTRIES_MAX && table.iter().all(|(name, meaning)| is_word(name) && is_image(meaning))
+            }
+            _ => false,
+        };
+        if good { Ok(()) } else { Err(self.allowed()) }
+    }
+
+    /// What would be accepted, in words.
+    pub(crate) fn allowed(self) -> String {
+        match self {
+            Self::Address => {
+                "an address and a port such as \"127.0.0.1:5410\" or \"[::1]:5410\", or \"none\"".to_owned()
+            }
+            Self::Path => "an absolute path".to_owned(),
+            Self::Socket => format!("an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes, or \"none\""),
+            Self::Whole(min, max) => format!("a whole number from {min} to {max}"),
+            Self::Choice(words) => words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", "),
+            Self::Profile => profile::BUILT_IN.map(|profile| format!("{:?}", profile.name)).join(", "),
+            Self::Filter => "a filter such as \"info\" or \"info,box_native=debug\"".to_owned(),
+            Self::Texts => format!("a list of at most {ENTRIES_MAX} texts"),
+            Self::Paths => format!("a list of at most {ENTRIES_MAX} absolute paths"),
+            Self::Images => "a table of names and \"host\", \"dir:/PATH\" or \"tar:/PATH\"".to_owned(),
+        }
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control)
+}
+
+fn is_path(text: &str) -> bool {
+    Path::new(text).is_absolute() && !text.chars().any(char::is_control)
+}
+
+fn is_image(text: &str) -> bool {
+    let path = text.strip_prefix("dir:").or_else(|| text.strip_prefix("tar:"));
+    text == "host" || path.is_some_and(is_path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_allowed() {
+        for key in &KEYS {
+            let Some(value) = key.default_value() else { continue };
+            assert_eq!(key.kind.check(&value), Ok(()), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_told_what_is_allowed() {
+        let table: [(&str, &str, &str); 14] = [
+            ("listen", "localhost", "127.0.0.1:5410"),
+            ("listen", "127.0.0.1:99999", "127.0.0.1:5410"),
+            ("max_sessions", "0", "from 1 to"),
+            ("max_sessions", "-1", "from 1 to"),
+            ("max_sessions", "1.5", "from 1 to"),
+            ("max_sessions", "many", "from 1 to"),
+            ("session_ttl_sec", "99999999999", "2592000"),
+            ("output_limit_chars", "0", "from 1 to"),
+            ("journal_mb", "18446744073709551616", "from 1 to"),
+            ("default_profile", "defualt", "network_basic"),
+            ("on_stop", "keep", "keep-persistent"),
+            ("audit.commands", "none", "hash"),
+            ("log", "a=b=c", "info"),
+            ("state_dir", "", "absolute"),
+        ];
+        for (name, text, says) in table {
+            let error = Key::find(name).unwrap().kind.read_text(text).unwrap_err();
+            assert!(error.contains(says), "{name}={text}: {error}");
+        }
+        let long = format!("/{}", "x".repeat(SOCKET_PATH_BYTES_MAX));
+        assert!(Key::find("unix_socket").unwrap().kind.read_text(&long).unwrap_err().contains("107"));
+    }
+
+    #[test]
+    fn images_mean_the_host_a_directory_or_a_tar_file() {
+        let check = |meaning: &str| {
+            let table = [("name".to_owned(), meaning.to_owned())].into();
+            Kind::Images.check(&Value::Named(table)).is_ok()
+        };
+        assert!(["host", "dir:/srv/root", "tar:/srv/root.tar"].into_iter().all(check));
+        assert!(!["", "dir:", "dir:relative", "debian:12", "/srv/root"].into_iter().any(check));
+    }
+
+    #[test]
+    fn only_single_values_have_a_variable() {
+        assert_eq!(Key::find("tls.key").unwrap().variable().as_deref(), Some("STRONGBOX_TLS_KEY"));
+        assert_eq!(Key::find("log").unwrap().variable().as_deref(), Some("STRONGBOX_LOG"));
+        assert_eq!(Key::find("images").unwrap().variable(), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! A value of the configuration, from a file, the environment or a flag, before it is given its meaning.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+/// A value, as it is written in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Value {
+    /// Words, a path, an address.
+    Text(String),
+    /// A number.
+    Whole(u64),
+    /// A list.
+    Texts(Vec<String>),
+    /// A table of names.
+    Named(BTreeMap<String, String>),
+}
+
+impl Value {
+    /// A text.
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// A list without entries.
+    pub(crate) fn no_texts() -> Self {
+        Self::Texts(Vec::new())
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => quoted(text).fmt(f),
+            Self::Whole(number) => number.fmt(f),
+            Self::Texts(texts) => write!(f, "[{}]", texts.iter().map(quoted).collect::<Vec<_>>().join(", ")),
+            Self::Named(table) => {
+                let entry = |(name, value)| format!("{} = {}", quoted(name), quoted(value));
+                write!(f, "{{{}}}", table.iter().map(entry).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+fn quoted(text: impl AsRef<str>) -> String {
+    toml::Value::String(text.as_ref().to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_as_the_file_has_them() {
+        let named = Value::Named([("a:b".to_owned(), "host".to_owned())].into());
+        let shown = [
+            (Value::text("a\"b"), "'a\"b'"),
+            (Value::Whole(5), "5"),
+            (Value::Texts(vec!["x".into(), "y".into()]), "[\"x\", \"y\"]"),
+            (named, "{\"a:b\" = \"host\"}"),
+        ];
+        for (value, text) in shown {
+            assert_eq!(value.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What the server says of itself when it serves: once, plainly, to standard output.
+
+use std::path::Path;
+
+use crate::fault::Fault;
+use crate::listing;
+
+/// Says where the server listens, who may come in and what to try first.
+pub(crate) fn write(addresses: &[String], has_tokens: bool, state_dir: &Path) -> Result<(), Fault> {
+    listing::write_out(text(addresses, has_tokens, state_dir).as_bytes())?;
+    Ok(())
+}
+
+fn text(addresses: &[String], has_tokens: bool, state_dir: &Path) -> String {
+    let mut lines = vec![format!("strongbox {} serves at {}", env!("CARGO_PKG_VERSION"), addresses.join(" and "))];
+    let web = addresses.iter().find(|address| address.starts_with("http"));
+    if let Some(web) = web {
+        lines.push(format!("Interface:   {}/openapi.json", web.trim_end_matches('/')));
+    }
+    let named = if state_dir == box_native::default_state_dir() {
+        String::new()
+    } else {
+        format!(" --state-dir {}", state_dir.display())
+    };
+    lines.push(match (web, has_tokens) {
+        (None, _) => "Token:       not needed: only this user's own commands can come in".to_owned(),
+        (Some(_), true) => "Token:       needed over TCP (STRONGBOX_TOKEN); not needed over the unix socket".to_owned(),
+        (Some(_), false) => format!(
+            "Token:       not needed: only programs of this machine can come in. Make one with\n             \
+             strongbox token create{named} --name NAME"
+        ),
+    });
+    lines.push(format!("Try:         strongbox exec{named} demo -- echo hello"));
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_says_where_it_is_and_what_to_try() {
+        let both = ["http://127.0.0.1:5410".to_owned(), "unix:/srv/state/strongbox.sock".to_owned()];
+        let said = text(&both, false, Path::new("/srv/state"));
+        insta::assert_snapshot!(said.replace(env!("CARGO_PKG_VERSION"), "VERSION"), @r"
+        strongbox VERSION serves at http://127.0.0.1:5410 and unix:/srv/state/strongbox.sock
+        Interface:   http://127.0.0.1:5410/openapi.json
+        Token:       not needed: only programs of this machine can come in. Make one with
+                     strongbox token create --state-dir /srv/state --name NAME
+        Try:         strongbox exec --state-dir /srv/state demo -- echo hello
+        ");
+        assert!(text(&both, true, Path::new("/srv/state")).contains("needed over TCP (STRONGBOX_TOKEN)"));
+        assert!(!text(&both[1..], true, Path::new("/srv/state")).contains("openapi"));
+    }
+}

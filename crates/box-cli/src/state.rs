@@ -1,0 +1,73 @@
+//! The state directory of a server: what is where in it, and that it is ours alone.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use box_core::Store;
+use box_store::SqliteStore;
+
+use crate::fault::Fault;
+
+/// A state directory.
+#[derive(Debug, Clone)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+}
+
+impl StateDir {
+    /// Opens the directory, making it if need be, and refuses one that others can change: whoever can write here makes tokens.
+    pub(crate) fn open(path: &Path) -> Result<Self, Fault> {
+        let failed = |error: std::io::Error| {
+            Fault::new(format!("the state directory {} cannot be used: {error}", path.display()))
+                .hint("run as the user that it belongs to, or choose another with --state-dir or state_dir")
+        };
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        let metadata = std::fs::metadata(path).map_err(failed)?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
+            let path = path.display();
+            return Err(Fault::new(format!(
+                "the state directory {path} belongs to somebody else, or others can write to it"
+            ))
+            .hint(format!("run as its owner, or: chown and chmod 700 {path}")));
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// The directory itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The database, made if need be. A server and commands like `token` can have it open at once.
+    pub(crate) fn store(&self) -> Result<Arc<dyn Store>, Fault> {
+        Ok(Arc::new(SqliteStore::open(&self.path.join("strongbox.db"))?))
+    }
+
+    /// Where the audit log is.
+    pub(crate) fn audit(&self) -> PathBuf {
+        self.path.join("audit")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_is_made_for_its_owner_only() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a/b");
+        StateDir::open(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_change_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let fault = StateDir::open(place.path()).unwrap_err();
+        assert!(fault.hint.unwrap().contains("chmod 700"), "{}", fault.message);
+    }
+}

@@ -1,0 +1,77 @@
+//! `strongbox token create`.
+
+use std::collections::BTreeSet;
+
+use box_core::store::{Change, Wait};
+use box_core::token::{self, TokenRow};
+use box_core::{Scope, TenantId};
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+use super::store;
+use crate::config::PlaceOptions;
+use crate::fault::{self, Fault};
+use crate::listing;
+use crate::options::JsonOption;
+use crate::values;
+
+/// What can be typed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  A token for an agent, good for a month:
+    strongbox token create --name agent --expires 30d
+  Into a file that only you can read, and used from another machine:
+    (umask 077; strongbox token create --name me > box.token)
+    STRONGBOX_TOKEN=$(cat box.token) strongbox status --url https://box.example
+  For what collects metrics:
+    strongbox token create --name metrics --scope admin
+
+As soon as there is a token, callers over TCP need one. The unix socket of the server needs none.")]
+pub(crate) struct CreateOptions {
+    /// What to call it, for lists and logs
+    #[arg(long)]
+    name: String,
+    /// Whose sessions it opens; tenants never see each other
+    #[arg(long, default_value = "default")]
+    tenant: TenantId,
+    /// What it allows: exec, files, skills, admin; several with commas
+    #[arg(long, value_name = "SCOPE", value_delimiter = ',', default_value = "exec")]
+    scope: Vec<Scope>,
+    /// When it ends to be good, from now, such as 12h or 30d; else never
+    #[arg(long, value_name = "TIME", value_parser = values::duration_sec)]
+    expires: Option<u64>,
+    #[command(flatten)]
+    format: JsonOption,
+    #[command(flatten)]
+    place: PlaceOptions,
+}
+
+/// Makes a token and writes its secret.
+pub(crate) fn main(options: &CreateOptions) -> Result<u8, Fault> {
+    let now = Timestamp::now();
+    let expires_at = options.expires.map(|seconds| after(now, seconds)).transpose()?;
+    let scopes: BTreeSet<Scope> = options.scope.iter().copied().collect();
+    let (secret, row) = token::mint(&options.name, options.tenant.clone(), scopes, expires_at, now)?;
+    let store = store(&options.place)?;
+    crate::runtime()?.block_on(store.write(Change::PutToken(Box::new(row.clone())), Wait::Committed))?;
+    if options.format.json {
+        return listing::write_json(&as_json(&row, secret.expose()));
+    }
+    fault::say(&format!("token {} for {} was made; its secret is shown only this once", row.id, row.name));
+    listing::write_out(format!("{}\n", secret.expose()).as_bytes())
+}
+
+fn after(now: Timestamp, seconds: u64) -> Result<Timestamp, Fault> {
+    let far = || {
+        Fault::new(format!("--expires {seconds}s is too far away")).hint("leave it out for a token that never expires")
+    };
+    let span = SignedDuration::from_secs(i64::try_from(seconds).map_err(|_| far())?);
+    now.checked_add(span).map_err(|_| far())
+}
+
+fn as_json(row: &TokenRow, secret: &str) -> serde_json::Value {
+    let TokenRow { id, name, tenant, scopes, expires_at, .. } = row;
+    json!({ "id": id, "name": name, "tenant": tenant, "scopes": scopes, "expires_at": expires_at, "secret": secret })
+}

@@ -1,0 +1,44 @@
+//! `strongbox token`: who may come in. Works on the state directory itself, so it also works before a server ever ran.
+
+mod create;
+mod list;
+mod revoke;
+
+use std::sync::Arc;
+
+use box_core::Store;
+use clap::Subcommand;
+
+use crate::config::PlaceOptions;
+use crate::fault::Fault;
+use crate::state::StateDir;
+
+/// What can be done with tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenVerb {
+    /// Make a token; writes its secret to standard output, this once
+    Create(create::CreateOptions),
+    /// List tokens; their secrets are not known any more
+    List(list::ListOptions),
+    /// Make a token worthless; a running server learns of it within a second
+    #[command(after_help = "\
+Examples:
+  strongbox token list
+  strongbox token revoke 3f8a1c9d02be")]
+    Revoke(revoke::RevokeOptions),
+}
+
+/// Carries one out.
+pub(crate) fn main(verb: &TokenVerb) -> Result<u8, Fault> {
+    match verb {
+        TokenVerb::Create(options) => create::main(options),
+        TokenVerb::List(options) => list::main(options),
+        TokenVerb::Revoke(options) => revoke::main(options),
+    }
+}
+
+/// The store of the state that these options name.
+fn store(place: &PlaceOptions) -> Result<Arc<dyn Store>, Fault> {
+    let config = place.settings(&place.flags())?.config()?;
+    StateDir::open(&config.state_dir)?.store()
+}

@@ -1,0 +1,164 @@
+//! `strongbox serve`: how it starts, what it says, and how it stops.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A server with a state of its own, on a free port.
+struct Server {
+    child: Child,
+    place: tempfile::TempDir,
+    said: Lines<BufReader<ChildStdout>>,
+    log: Lines<BufReader<ChildStderr>>,
+}
+
+fn strongbox(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strongbox"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRONGBOX_")) {
+        command.env_remove(name);
+    }
+    command.env("XDG_CONFIG_HOME", home).stdin(Stdio::null());
+    command
+}
+
+impl Server {
+    fn start(config: &str) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("config.toml"), config).unwrap();
+        let notify = UnixDatagram::bind(place.path().join("notify")).unwrap();
+        let mut command = strongbox(place.path());
+        command.arg("serve").arg("--config").arg(place.path().join("config.toml"));
+        command.arg("--state-dir").arg(place.path().join("state")).args(["--listen=127.0.0.1:0", "--log-format=json"]);
+        command.env("NOTIFY_SOCKET", place.path().join("notify"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut server = Self { child, place, said, log };
+        let mut told = [0; 64];
+        let count = notify.recv(&mut told).unwrap();
+        assert_eq!(&told[..count], b"READY=1", "{:?}", server.log.next());
+        server
+    }
+
+    fn state(&self) -> PathBuf {
+        self.place.path().join("state")
+    }
+
+    fn config(&self, text: &str) {
+        std::fs::write(self.place.path().join("config.toml"), text).unwrap();
+    }
+
+    fn send(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Reads the log up to a line with these words.
+    fn wait_for(&mut self, words: &str) -> Value {
+        loop {
+            let line = self.log.next().unwrap_or_else(|| panic!("the log ended without {words:?}")).unwrap();
+            if line.contains(words) {
+                return serde_json::from_str(&line).unwrap();
+            }
+        }
+    }
+
+    /// Asks the server by its socket.
+    fn ask(&self, arguments: &[&str]) -> Output {
+        strongbox(self.place.path()).args(arguments).arg("--state-dir").arg(self.state()).output().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn a_server_says_where_it_is_and_stops_when_asked() {
+    let mut server = Server::start("");
+    let said: Vec<String> = (0..5).map(|_| server.said.next().unwrap().unwrap()).collect();
+    assert!(said[0].contains("http://127.0.0.1:") && said[0].contains("/state/strongbox.sock"), "{said:?}");
+    assert!(said[1].ends_with("/openapi.json") && said[2].contains("not needed"), "{said:?}");
+    assert!(said[4].contains("strongbox exec --state-dir"), "{said:?}");
+    let status: Value = serde_json::from_slice(&server.ask(&["status", "--json"]).stdout).unwrap();
+    assert_eq!((&status["max_sessions"], &status["active_sessions"]), (&1000.into(), &0.into()));
+    server.send(Signal::TERM);
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    assert!(server.said.next().is_none(), "it speaks once");
+}
+
+#[test]
+fn a_new_configuration_is_taken_over_and_a_bad_one_is_not() {
+    let mut server = Server::start("max_sessions = 5\n");
+    let limit = |server: &Server| -> Value {
+        serde_json::from_slice::<Value>(&server.ask(&["status", "--json"]).stdout).unwrap()["max_sessions"].clone()
+    };
+    assert_eq!(limit(&server), 5);
+    server.config("max_sessions = 6\nallowed_hosts = [\"box.example\"]\n");
+    server.send(Signal::HUP);
+    let warned = server.wait_for("take effect at the next start");
+    assert_eq!(warned["keys"], "allowed_hosts");
+    server.wait_for("the configuration was read again");
+    assert_eq!(limit(&server), 6);
+    server.config("max_session = 7\n");
+    server.send(Signal::HUP);
+    let refused = server.wait_for("the old one stays");
+    assert!(refused["reason"].as_str().unwrap().contains("did you mean max_sessions?"), "{refused}");
+    assert_eq!(limit(&server), 6);
+}
+
+#[test]
+fn two_servers_share_neither_a_state_nor_a_port() {
+    let mut server = Server::start("");
+    let first = server.said.next().unwrap().unwrap();
+    let address = first.split_whitespace().find_map(|word| word.strip_prefix("http://")).unwrap().to_owned();
+    let refused = server.ask(&["serve", "--listen=127.0.0.1:0"]);
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(told.contains("another server runs on the state directory") && told.contains("--state-dir"), "{told}");
+    let other = tempfile::tempdir().unwrap();
+    let state = other.path().join("state");
+    let mut command = strongbox(other.path());
+    let refused = command.args(["serve", "--listen", &address, "--state-dir"]).arg(&state).output().unwrap();
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(told.contains("in use") && told.contains(&address) && told.contains("ss -ltnp"), "{told}");
+    assert_eq!(server.ask(&["status"]).status.code(), Some(0), "the first is not disturbed");
+}
+
+#[test]
+fn beyond_the_loopback_a_token_is_needed() {
+    let place = tempfile::tempdir().unwrap();
+    let state = place.path().join("state");
+    let mut command = strongbox(place.path());
+    let refused = command.args(["serve", "--listen=0.0.0.0:0", "--state-dir"]).arg(&state).output().unwrap();
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("strongbox token create"), "{refused:?}");
+}
+
+#[test]
+fn a_token_made_while_it_runs_is_known_to_the_server() {
+    let mut server = Server::start("");
+    let first = server.said.next().unwrap().unwrap();
+    let url = first.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    let by_url = |token: &str| {
+        let mut command = strongbox(server.place.path());
+        command.env("STRONGBOX_TOKEN", token).args(["status", "--url", &url]).output().unwrap()
+    };
+    let made = server.ask(&["token", "create", "--name", "agent"]);
+    let token = String::from_utf8(made.stdout).unwrap();
+    // The server looks at its tokens once a second.
+    while by_url("sbx_wrong_token").status.code() == Some(0) {}
+    assert_eq!(by_url(&token).status.code(), Some(0));
+    let refused = by_url("");
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert!(told.contains("STRONGBOX_TOKEN") && told.contains("request: "), "{told}");
+    assert_eq!(server.ask(&["status"]).status.code(), Some(0), "the socket needs none");
+}

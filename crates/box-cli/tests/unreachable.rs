@@ -1,0 +1,142 @@
+//! Commands that ask a server, where there is none or something else.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What a call said and gave.
+struct Told {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn strongbox(home: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Told {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strongbox"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRONGBOX_")) {
+        command.env_remove(name);
+    }
+    command.env("HOME", home).env("XDG_CONFIG_HOME", home).env("XDG_STATE_HOME", home).envs(variables.iter().copied());
+    let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Told { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Each command that asks a server, as it may be typed.
+const ASKING: [&[&str]; 14] = [
+    &["exec", "s", "--", "true"],
+    &["exec", "-d", "s", "--", "true"],
+    &["session", "ls"],
+    &["session", "create", "s"],
+    &["session", "show", "s"],
+    &["session", "rm", "s", "t"],
+    &["session", "pause", "s"],
+    &["ps"],
+    &["process", "start", "s", "--", "cat"],
+    &["process", "stop", "s"],
+    &["logs", "s"],
+    &["attach", "s"],
+    &["status"],
+    &["errors"],
+];
+
+#[test]
+fn without_a_server_every_command_says_how_to_start_one() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join("state");
+    for asking in ASKING {
+        let told = strongbox(home.path(), asking, &[("STRONGBOX_STATE_DIR", state.to_str().unwrap())]);
+        assert_eq!((told.code, told.stdout.as_str()), (Some(125), ""), "{asking:?}: {}", told.stderr);
+        let lines: Vec<&str> = told.stderr.lines().collect();
+        assert_eq!(lines.len(), 2, "{asking:?}: {lines:?}");
+        assert!(lines[0].starts_with("strongbox: no server answers at unix:"), "{asking:?}: {lines:?}");
+        let start = format!("hint: start one with `strongbox serve --state-dir {}`", state.display());
+        assert!(lines[1].starts_with(&start), "{asking:?}: {lines:?}");
+    }
+}
+
+#[test]
+fn a_closed_port_is_told_with_its_url() {
+    let home = tempfile::tempdir().unwrap();
+    // A port that was just free, and on which nobody listens any more.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    for told in [
+        strongbox(home.path(), &["status", "--url", &url], &[]),
+        strongbox(home.path(), &["status"], &[("STRONGBOX_URL", &url)]),
+    ] {
+        assert_eq!(told.code, Some(125));
+        assert!(told.stderr.contains(&format!("no server answers at {url}: ")), "{}", told.stderr);
+        assert!(told.stderr.contains("hint: start one with `strongbox serve`"), "{}", told.stderr);
+    }
+}
+
+#[test]
+fn a_url_that_is_none_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    for wrong in ["localhost:5410", "ftp://x", "unix:relative"] {
+        let told = strongbox(home.path(), &["status", "--url", wrong], &[]);
+        assert_eq!(told.code, Some(125));
+        assert!(told.stderr.contains("use http://HOST:PORT, https://HOST:PORT or unix:/PATH"), "{}", told.stderr);
+    }
+}
+
+/// Answers one request with these bytes, and gives what was asked.
+fn answer_once(listener: TcpListener, answer: &'static str) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = Vec::new();
+        let mut chunk = [0; 4096];
+        while !asked.windows(4).any(|window| window == b"\r\n\r\n") {
+            let count = stream.read(&mut chunk).unwrap();
+            asked.extend_from_slice(&chunk[..count]);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8_lossy(&asked).into_owned()
+    })
+}
+
+#[test]
+fn an_error_of_the_server_is_shown_with_hint_and_request() {
+    let home = tempfile::tempdir().unwrap();
+    let answers = [
+        (&["session", "show", "a/b"][..], "GET /v1/sessions/a%2Fb HTTP/1.1"),
+        (&["exec", "a/b", "--", "true"], "GET /v1/sessions/a%2Fb/exec/ws HTTP/1.1"),
+        (&["logs", "-f", "a/b"], "GET /v1/sessions/a%2Fb/processes HTTP/1.1"),
+    ];
+    for (arguments, asks) in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = answer_once(
+            listener,
+            "HTTP/1.1 429 Too Many Requests\r\nstrongbox-request-id: r-17\r\nconnection: close\r\ncontent-length: 95\r\n\r\n\
+             {\"error\": {\"code\": \"capacity_exceeded\", \"message\": \"no room \\u001b[31m\", \"hint\": \"delete one\"}}     ",
+        );
+        let told = strongbox(home.path(), arguments, &[("STRONGBOX_URL", &url), ("STRONGBOX_TOKEN", "sbx_a_b")]);
+        let asked = server.join().unwrap();
+        assert!(asked.starts_with(asks), "{asked}");
+        assert!(asked.contains("authorization: Bearer sbx_a_b\r\n") && asked.contains("host: 127.0.0.1:"), "{asked}");
+        assert_eq!(told.code, Some(125));
+        assert_eq!(told.stderr, "strongbox: no room \\u{1b}[31m\nhint: delete one\nrequest: r-17\n", "{arguments:?}");
+    }
+}
+
+#[test]
+fn something_that_is_not_strongbox_is_told_apart() {
+    let home = tempfile::tempdir().unwrap();
+    for (answer, says) in [
+        ("HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\nsorry\n", "the server answered 404 Not Found: sorry"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", "the server's answer cannot be understood"),
+        ("SSH-2.0-OpenSSH\r\n", "the connection to http://127.0.0.1:"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = answer_once(listener, answer);
+        let told = strongbox(home.path(), &["status", "--url", &url], &[]);
+        server.join().unwrap();
+        assert_eq!(told.code, Some(125));
+        assert!(told.stderr.contains(says), "{}", told.stderr);
+    }
+}

@@ -1,0 +1,378 @@
+//! What can be asked of commands: run, wait, cancel, read, write.
+
+use std::sync::Arc;
+
+use box_wire::{ExecId, ExecRequest, GuestPath, Invalid, Output, SignalScope, Stdin, WindowSize};
+
+use super::exec::{End, Exec};
+use super::session::{Session, Standing, lock};
+use super::sessions::{Lost, entry};
+use super::{Follow, Inner, OutputChunk, Service};
+use crate::audit::{AuditEntry, Outcome};
+use crate::call::{CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, ExecStatus, StdinChunk, StreamName, Target};
+use crate::caller::Caller;
+use crate::output::Clipped;
+use crate::session::{OnTimeout, SessionConfig, SessionId, SessionRequest};
+use crate::store::ExecRow;
+use crate::{Error, Result, environment, hexadecimal, limits, link};
+
+impl Service {
+    /// Starts a command; makes the session if it does not exist. Returns when the command runs.
+    pub async fn exec(
+        &self,
+        caller: &Caller,
+        id: &SessionId,
+        request: &SessionRequest,
+        call: ExecCall,
+    ) -> Result<ExecInfo> {
+        let begun = self.inner.begin_exec(caller, id, request, call).await;
+        let (_, _, exec) = self.inner.noting(caller, "exec", id, begun).await?;
+        Ok(exec.info())
+    }
+
+    /// Runs a command to its end; makes the session if it does not exist. A caller who stops waiting does not stop the command.
+    pub async fn run(
+        &self,
+        caller: &Caller,
+        id: &SessionId,
+        request: &SessionRequest,
+        call: ExecCall,
+    ) -> Result<ExecResult> {
+        let begun = self.inner.begin_exec(caller, id, request, call).await;
+        let (session, standing, exec) = self.inner.noting(caller, "exec", id, begun).await?;
+        let _used = session.start_use();
+        let result = self.inner.result(&standing, &exec).await;
+        if exec.destroys_on_timeout && exec.info().status == ExecStatus::TimedOut {
+            self.inner.remove(&session).await?;
+        }
+        self.inner.noting(caller, "exec", id, result).await
+    }
+
+    /// Waits for the end of a command.
+    pub async fn wait_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<ExecResult> {
+        let session = self.inner.find(caller, id)?;
+        let exec = session.exec(exec)?;
+        let _used = session.start_use();
+        let standing = session.standing()?;
+        self.inner.result(&standing, &exec).await
+    }
+
+    /// One command, running or finished.
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn get_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<ExecInfo> {
+        Ok(self.inner.find(caller, id)?.exec(exec)?.info())
+    }
+
+    /// The commands of a session that are remembered, oldest first. Runs of managed processes are not among them.
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn list_execs(&self, caller: &Caller, id: &SessionId) -> Result<Vec<ExecInfo>> {
+        let session = self.inner.find(caller, id)?;
+        let execs: Vec<_> = lock(&session.execs).values().filter(|exec| exec.process.is_none()).cloned().collect();
+        Ok(execs.iter().map(|exec| exec.info()).collect())
+    }
+
+    /// Kills the whole process tree of a command.
+    pub async fn cancel_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<()> {
+        let session = self.inner.find(caller, id)?;
+        let exec = session.exec(exec)?;
+        let standing = session.standing()?;
+        match link::kill(self.inner.backend.dial(&standing.handle).await?, exec.id.clone()).await {
+            // It ended before it could be killed, which is what was wanted.
+            Err(Error::Refused(refusal)) if refusal.code == box_wire::RefusalCode::BadExecId => Ok(()),
+            killed => killed,
+        }
+    }
+
+    /// Follows the output of a command or managed process from a cursor on.
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn follow(&self, caller: &Caller, id: &SessionId, target: &Target, from: Cursor) -> Result<Follow> {
+        let session = self.inner.find(caller, id)?;
+        let standing = session.standing()?;
+        match target {
+            Target::Exec(exec) => Ok(Follow::exec(&session, &standing, session.exec(exec)?, from)),
+            Target::Process(process) => Ok(Follow::process(&session, &standing, session.process(process)?, from)),
+        }
+    }
+
+    /// Output of a command, or of the current run of a managed process, by byte range.
+    pub async fn read_output(
+        &self,
+        caller: &Caller,
+        id: &SessionId,
+        target: &Target,
+        stream: StreamName,
+        from: u64,
+        bytes_max: usize,
+    ) -> Result<OutputChunk> {
+        let session = self.inner.find(caller, id)?;
+        let exec = session.target(target)?;
+        session.touch();
+        let news = exec.latest();
+        let total = match stream {
+            StreamName::Stdout => news.stdout_bytes,
+            StreamName::Stderr => news.stderr_bytes,
+        };
+        let bytes_max = bytes_max.clamp(1, limits::READ_BYTES_MAX);
+        let journal = &session.standing()?.journal;
+        let chunk = journal.read(&exec.id, stream.into(), from, bytes_max).await?;
+        let running = news.end.is_none();
+        Ok(OutputChunk { start: chunk.start, bytes: chunk.bytes, total, running })
+    }
+
+    /// Writes to the standard input of a command or managed process. Waits while it does not read.
+    pub async fn write_stdin(&self, caller: &Caller, id: &SessionId, target: &Target, chunk: StdinChunk) -> Result<()> {
+        let session = self.inner.find(caller, id)?;
+        let exec = session.target(target)?;
+        let _used = session.start_use();
+        self.inner.send_input(&*session.standing()?, &exec, Input::Stdin(chunk)).await
+    }
+
+    /// Tells the terminal of a command how large it is.
+    pub async fn resize(&self, caller: &Caller, id: &SessionId, target: &Target, size: WindowSize) -> Result<()> {
+        size.validate()?;
+        let session = self.inner.find(caller, id)?;
+        let exec = session.target(target)?;
+        self.inner.send_input(&*session.standing()?, &exec, Input::Size(size)).await
+    }
+
+    /// Sends a signal to the main process.
+    pub async fn signal(&self, caller: &Caller, id: &SessionId, target: &Target, signal: i32) -> Result<()> {
+        if !(1..=64).contains(&signal) {
+            return Err(Invalid::new("signal", signal, "a signal's number, from 1 to 64").into());
+        }
+        let session = self.inner.find(caller, id)?;
+        let exec = session.target(target)?;
+        let standing = session.standing()?;
+        let stream = self.inner.backend.dial(&standing.handle).await?;
+        link::signal(stream, exec.id.clone(), signal, SignalScope::Main).await
+    }
+}
+
+impl Inner {
+    async fn begin_exec(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: &SessionId,
+        request: &SessionRequest,
+        call: ExecCall,
+    ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Exec>)> {
+        check(&call)?;
+        let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
+        let _used = session.start_use();
+        let standing = self.wake(&session).await?;
+        let config = session.config();
+        let wire = self.wire_request(&config, &call)?;
+        let exec = Arc::new(self.new_exec(&session, &config, &wire, &call));
+        if let Some(earlier) = claim(&session, &exec)? {
+            return match earlier.underway().await.end.as_deref() {
+                Some(End::Refused(refusal)) => Err(refusal.replica()),
+                _ => Ok((session, standing, earlier)),
+            };
+        }
+        self.note_start(caller, &exec, &call).await;
+        self.launch(&session, &standing, &exec, &wire).await?;
+        if let CallStdin::Bytes(bytes) = call.stdin {
+            self.feed(&standing, &exec, bytes);
+        }
+        Ok((session, standing, exec))
+    }
+
+    /// The request to the agent that a call means in a session.
+    fn wire_request(&self, config: &SessionConfig, call: &ExecCall) -> Result<ExecRequest> {
+        let timeout_ms = call.timeout_ms.unwrap_or(config.timeout_sec * 1000).min(config.timeout_sec_max * 1000);
+        let user = call.user.unwrap_or(box_wire::User::ROOT);
+        let request = ExecRequest {
+            env: environment_of(config, user, &call.env),
+            cwd: workdir(config, call.workdir.as_ref()),
+            stdin: if call.stdin == CallStdin::Empty { Stdin::Null } else { Stdin::Stream },
+            terminal: call.terminal,
+            timeout_ms: Some(timeout_ms),
+            user: call.user,
+            output: Output::Journal { bytes_max: self.config().journal_bytes_max },
+            ..ExecRequest::new(new_exec_id()?, call.program.clone())
+        };
+        request.validate()?;
+        Ok(request)
+    }
+
+    fn new_exec(&self, session: &Session, config: &SessionConfig, wire: &ExecRequest, call: &ExecCall) -> Exec {
+        let on_timeout = call.on_timeout.unwrap_or(config.on_timeout);
+        Exec::new(ExecRow {
+            key: session.key.clone(),
+            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name()),
+            output_limit_chars: call.output_limit_chars.unwrap_or(self.config().output_limit_chars),
+            destroys_on_timeout: on_timeout == OnTimeout::Destroy,
+            process: None,
+            idempotency: call.idempotency_key.as_ref().map(|key| (key.clone(), fingerprint(call))),
+        })
+    }
+
+    async fn note_start(&self, caller: &Caller, exec: &Exec, call: &ExecCall) {
+        let entry = entry(caller, "exec", Outcome::Started, exec.session_id());
+        let (target, command) = (Some(exec.id.to_string()), Some(call.program.argv().join(" ")));
+        self.audit(AuditEntry { target, command, ..entry }).await;
+    }
+
+    /// Sends input to a command. Waits while it does not read.
+    async fn send_input(&self, standing: &Standing, exec: &Exec, input: Input) -> Result<()> {
+        if let Input::Stdin(StdinChunk::Bytes(bytes)) = &input
+            && bytes.len() > limits::STDIN_BYTES_MAX
+        {
+            let allowed = format!("at most {} bytes at once", limits::STDIN_BYTES_MAX);
+            return Err(Invalid::new("stdin", bytes.len(), allowed).into());
+        }
+        let mut slot = exec.writer.lock().await;
+        if !exec.is_running() {
+            let what = format!("exec {} has ended", exec.id);
+            return Err(Error::Conflict { what, fix: "start another one".to_owned() });
+        }
+        // Taken out while it sends: who gives up in the middle leaves a torn stream, which nobody can use again.
+        let mut writer = match slot.take() {
+            Some(writer) => writer,
+            None => link::attach(self.backend.dial(&standing.handle).await?, exec.id.clone()).await?.split().1,
+        };
+        match input {
+            Input::Stdin(StdinChunk::Bytes(bytes)) => writer.stdin(&bytes).await?,
+            Input::Stdin(StdinChunk::End) => writer.stdin_end().await?,
+            Input::Size(size) => writer.resize(size).await?,
+        }
+        *slot = Some(writer);
+        Ok(())
+    }
+
+    /// Passes given input on, in a task of its own: the command may take its time.
+    fn feed(self: &Arc<Self>, standing: &Arc<Standing>, exec: &Arc<Exec>, bytes: Vec<u8>) {
+        let (inner, standing, exec) = (Arc::clone(self), Arc::clone(standing), Arc::clone(exec));
+        self.tasks.spawn(async move {
+            let fed = async {
+                inner.send_input(&standing, &exec, Input::Stdin(StdinChunk::Bytes(bytes))).await?;
+                inner.send_input(&standing, &exec, Input::Stdin(StdinChunk::End)).await
+            };
+            tokio::select! {
+                () = inner.stopping.cancelled() => {}
+                // Whoever does not read all of its input has ended or will; neither is an error.
+                _ = fed => {}
+            }
+        });
+    }
+
+    /// Waits for the end and reads what there is to tell of it.
+    async fn result(&self, standing: &Standing, exec: &Exec) -> Result<ExecResult> {
+        let info = match &*exec.ended().await {
+            End::Told { info } => info.clone(),
+            End::Refused(refusal) => return Err(refusal.replica()),
+            End::Lost { reason, .. } => return Err(Error::Gone { reason: reason.clone() }),
+        };
+        let captured = lock(&exec.captured).clone();
+        let (stdout, stderr) = match captured {
+            Some(captured) => captured,
+            None => clipped_output(standing, exec, &info).await?,
+        };
+        Ok(ExecResult {
+            info,
+            stdout: stdout.text,
+            stderr: stderr.text,
+            stdout_truncated: stdout.truncated,
+            stderr_truncated: stderr.truncated,
+        })
+    }
+}
+
+/// What a result tells of the output.
+pub(super) async fn clipped_output(standing: &Standing, exec: &Exec, info: &ExecInfo) -> Result<(Clipped, Clipped)> {
+    let clipped = |stream, bytes: u64| async move {
+        // Most commands say nothing on one stream or both; then there is no file to look for.
+        if bytes == 0 {
+            return Ok(Clipped { text: String::new(), truncated: false });
+        }
+        standing.journal.clipped(&exec.id, stream, exec.output_limit_chars).await
+    };
+    let stdout = clipped(box_wire::StreamName::Stdout, info.stdout_bytes).await?;
+    let stderr = clipped(box_wire::StreamName::Stderr, info.stderr_bytes).await?;
+    Ok((stdout, stderr))
+}
+
+/// What goes into a command.
+enum Input {
+    Stdin(StdinChunk),
+    Size(WindowSize),
+}
+
+/// Checks what only the service knows the bounds of.
+fn check(call: &ExecCall) -> Result<()> {
+    if let CallStdin::Bytes(bytes) = &call.stdin
+        && bytes.len() > limits::STDIN_BYTES_MAX
+    {
+        let allowed = format!("at most {} bytes; stream more", limits::STDIN_BYTES_MAX);
+        return Err(Invalid::new("stdin", bytes.len(), allowed).into());
+    }
+    if let Some(limit) = call.output_limit_chars.filter(|limit| !(1..=limits::OUTPUT_LIMIT_CHARS_MAX).contains(limit)) {
+        let allowed = format!("from 1 to {} characters", limits::OUTPUT_LIMIT_CHARS_MAX);
+        return Err(Invalid::new("output_limit_chars", limit, allowed).into());
+    }
+    if let Some(key) = &call.idempotency_key
+        && (key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX || key.chars().any(char::is_control))
+    {
+        let allowed = format!("1 to {} bytes of readable text", limits::IDEMPOTENCY_KEY_BYTES_MAX);
+        return Err(Invalid::new("idempotency_key", key, allowed).into());
+    }
+    Ok(())
+}
+
+pub(super) fn new_exec_id() -> Result<ExecId> {
+    Ok(format!("e{}", uuid::Uuid::now_v7().simple()).parse()?)
+}
+
+/// What a command finds in its environment: ours, the session's, its own, each over the one before.
+pub(super) fn environment_of(
+    config: &SessionConfig,
+    user: box_wire::User,
+    own: &[(String, String)],
+) -> Vec<(String, String)> {
+    let mut env = environment::base(user);
+    for (name, value) in config.env.iter().chain(own) {
+        environment::set(&mut env, name, value);
+    }
+    env
+}
+
+/// Where a command works.
+pub(super) fn workdir(config: &SessionConfig, asked: Option<&GuestPath>) -> GuestPath {
+    asked.unwrap_or(&config.mount_path).clone()
+}
+
+/// Puts a command into the session's list, in one step with looking whether its idempotency key is taken. Returns who has it.
+fn claim(session: &Session, exec: &Arc<Exec>) -> Result<Option<Arc<Exec>>> {
+    let mut execs = lock(&session.execs);
+    let key = exec.idempotency.as_ref().map(|(key, _)| key);
+    let same = |other: &&Arc<Exec>| key.is_some() && other.idempotency.as_ref().map(|(key, _)| key) == key;
+    let Some(earlier) = execs.values().find(same).cloned() else {
+        execs.insert(exec.id.clone(), Arc::clone(exec));
+        return Ok(None);
+    };
+    if earlier.idempotency == exec.idempotency {
+        return Ok(Some(earlier));
+    }
+    Err(Error::Conflict {
+        what: format!("this idempotency key belongs to exec {}, which was another command", earlier.id),
+        fix: "use a new key for a new command".to_owned(),
+    })
+}
+
+/// What makes two calls the same.
+fn fingerprint(call: &ExecCall) -> String {
+    let told = format!(
+        "{:?}",
+        (
+            &call.program,
+            &call.env,
+            &call.workdir,
+            &call.stdin,
+            &call.terminal,
+            call.timeout_ms,
+            call.on_timeout,
+            call.user
+        )
+    );
+    hexadecimal::sha256(told.as_bytes())
+}

@@ -1,0 +1,385 @@
+//! What can be asked of sessions: make, find, list, stop where they are, remove.
+
+use std::sync::Arc;
+
+use box_wire::BoxId;
+use jiff::Timestamp;
+use tokio::task::JoinSet;
+
+use super::session::{Phase, Session, Standing, lost};
+use super::{Inner, Service, StopMode};
+use crate::audit::{AuditEntry, Outcome};
+use crate::backend::Stats;
+use crate::caller::{Caller, Scope};
+use crate::journal::Journal;
+use crate::session::{SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, check_ttl};
+use crate::store::{Change, SessionKey, Wait};
+use crate::{BoxSpec, Error, Liveness, Result, limits};
+
+/// Sessions that are removed at the same time when the service stops.
+const REMOVALS_MAX: usize = 16;
+
+/// Whether a call made something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    /// It did.
+    New,
+    /// It was there.
+    Existing,
+}
+
+impl Service {
+    /// Makes a session, or returns the one of that id if nothing that was asked differs. One that was lost is made anew.
+    pub async fn create_session(
+        &self,
+        caller: &Caller,
+        id: &SessionId,
+        request: &SessionRequest,
+    ) -> Result<(SessionInfo, Created)> {
+        let made = self.inner.obtain(caller, id, request, Lost::Rebuild).await;
+        let (session, created) = self.inner.noting(caller, "create_session", id, made).await?;
+        if created == Created::New {
+            self.inner.audit(entry(caller, "create_session", Outcome::Completed, id)).await;
+        }
+        Ok((session.info(), created))
+    }
+
+    /// One session. Looks whether its box is still there.
+    pub async fn get_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
+        let session = self.inner.find(caller, id)?;
+        if let Phase::Running(standing) | Phase::Paused(standing) = session.phase()
+            && let Ok(Liveness::Lost(reason)) = self.inner.backend.adopt(&standing.handle).await
+        {
+            self.inner.lose(&session, &reason).await;
+        }
+        Ok(session.info())
+    }
+
+    /// The caller's sessions, in order of their ids.
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn list_sessions(&self, caller: &Caller, filter: &SessionFilter) -> Result<SessionPage> {
+        caller.require(Scope::Exec)?;
+        let mut found = self.inner.sessions_of(caller);
+        found.retain(|session| {
+            let id = session.key.id.as_str();
+            filter.prefix.as_deref().is_none_or(|prefix| id.starts_with(prefix))
+                && filter.after.as_ref().is_none_or(|after| id > after.as_str())
+                && filter.state.is_none_or(|state| session.row().state == state)
+        });
+        found.sort_by(|one, other| one.key.id.cmp(&other.key.id));
+        let limit = filter.limit.unwrap_or(limits::PAGE_MAX).clamp(1, limits::PAGE_MAX);
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().filter(|_| more).map(|session| session.key.id.clone());
+        Ok(SessionPage { sessions: found.iter().map(|session| session.info()).collect(), next })
+    }
+
+    /// Changes how long a session may be idle.
+    pub async fn set_session_ttl(&self, caller: &Caller, id: &SessionId, ttl_sec: u64) -> Result<SessionInfo> {
+        check_ttl(ttl_sec)?;
+        let session = self.inner.find(caller, id)?;
+        session.set_ttl(ttl_sec);
+        session.touch();
+        self.inner.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
+        Ok(session.info())
+    }
+
+    /// Destroys a session with everything in it.
+    pub async fn delete_session(&self, caller: &Caller, id: &SessionId) -> Result<()> {
+        let session = self.inner.find(caller, id)?;
+        let removed = self.inner.remove(&session).await;
+        self.inner.noting(caller, "delete_session", id, removed).await?;
+        self.inner.audit(entry(caller, "delete_session", Outcome::Completed, id)).await;
+        Ok(())
+    }
+
+    /// Stops a session where it is.
+    pub async fn pause_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
+        let session = self.inner.find(caller, id)?;
+        let _one_at_a_time = session.freezer.lock().await;
+        if let Phase::Running(standing) = session.phase() {
+            self.inner.backend.pause(&standing.handle).await?;
+            session.change_phase(|phase| matches!(phase, Phase::Running(_)).then_some(Phase::Paused(standing)));
+            self.inner.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
+        }
+        session.standing()?;
+        Ok(session.info())
+    }
+
+    /// Lets a session go on.
+    pub async fn resume_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
+        let session = self.inner.find(caller, id)?;
+        self.inner.wake(&session).await?;
+        Ok(session.info())
+    }
+
+    /// What the box of a session consumes now.
+    pub async fn session_stats(&self, caller: &Caller, id: &SessionId) -> Result<Stats> {
+        let standing = self.inner.find(caller, id)?.standing()?;
+        self.inner.backend.stats(&standing.handle).await
+    }
+
+    /// Stops everything that the service does. Calls that come later are refused.
+    pub async fn stop(&self, mode: StopMode) -> Result<()> {
+        self.inner.stopping.cancel();
+        let sessions: Vec<_> = self.inner.lock_sessions().values().cloned().collect();
+        let goes = |session: &Arc<Session>| match mode {
+            StopMode::KeepAll => false,
+            StopMode::KeepPersistent => !session.with_config(|config| config.persistent),
+            StopMode::DestroyAll => true,
+        };
+        let outcome = self.inner.remove_all(sessions.into_iter().filter(goes).collect()).await;
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+        outcome
+    }
+}
+
+/// What is done about a session whose box has vanished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// A new box is made.
+    Rebuild,
+    /// The caller is told.
+    Report,
+}
+
+impl Inner {
+    /// Remembers an error, for those who watch and in the audit log.
+    pub(super) async fn noting<T>(
+        &self,
+        caller: &Caller,
+        operation: &'static str,
+        id: &SessionId,
+        outcome: Result<T>,
+    ) -> Result<T> {
+        if let Err(error) = &outcome {
+            self.watched.remember(&caller.tenant, operation, Some(id), error);
+            let entry = entry(caller, operation, Outcome::Refused, id);
+            self.audit(AuditEntry { detail: Some(error.to_string()), ..entry }).await;
+        }
+        outcome
+    }
+
+    /// The session of an id, made if there is none. Two callers who ask for one id at once get one box.
+    pub(super) async fn obtain(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: &SessionId,
+        request: &SessionRequest,
+        when_lost: Lost,
+    ) -> Result<(Arc<Session>, Created)> {
+        caller.require(Scope::Exec)?;
+        let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
+        loop {
+            if self.stopping.is_cancelled() {
+                return Err(Error::Stopping);
+            }
+            let (session, created) = match self.find_or_begin(&key, request)? {
+                Found::New(session, spec) => {
+                    self.begin_making(&session, spec);
+                    (session, Created::New)
+                }
+                Found::Existing(session) => (session, Created::Existing),
+            };
+            match session.made().await {
+                Phase::Running(_) | Phase::Paused(_) => return Ok((session, created)),
+                Phase::Lost(reason) if when_lost == Lost::Report => return Err(lost(&reason)),
+                Phase::Lost(_) => self.remove(&session).await?,
+                Phase::Gone(Some(error)) => return Err(error.replica()),
+                Phase::Creating | Phase::Gone(None) => {}
+                Phase::Destroying(_) => drop(session.settled().await),
+            }
+        }
+    }
+
+    /// Finds the session or puts a new one in the list, in one step. Nothing is waited for.
+    fn find_or_begin(&self, key: &SessionKey, request: &SessionRequest) -> Result<Found> {
+        if let Some(session) = self.lock_sessions().get(key) {
+            return existing(session, request);
+        }
+        // Everything that can be refused is refused before there is anything to undo.
+        let settings = self.config();
+        let config = request.resolve(&settings.default_profile, settings.session_ttl_sec)?;
+        let spec = BoxSpec { keeps_journal: true, ..config.box_spec(&settings.images)? };
+        let box_id: BoxId = format!("s{}", uuid::Uuid::now_v7().simple()).parse()?;
+        let mut sessions = self.lock_sessions();
+        if let Some(session) = sessions.get(key) {
+            return existing(session, request);
+        }
+        if sessions.len() >= settings.max_sessions {
+            return Err(Error::Capacity {
+                what: "session".to_owned(),
+                limit: settings.max_sessions,
+                fix: "delete sessions that are not needed, or raise max_sessions".to_owned(),
+            });
+        }
+        let session = Arc::new(Session::new(key.clone(), box_id, self.backend.name(), config));
+        sessions.insert(key.clone(), Arc::clone(&session));
+        Ok(Found::New(session, Box::new(spec)))
+    }
+
+    /// Makes the box in a task of its own, so that a caller who hangs up does not leave half of one.
+    fn begin_making(self: &Arc<Self>, session: &Arc<Session>, spec: Box<BoxSpec>) {
+        let (inner, session) = (Arc::clone(self), Arc::clone(session));
+        self.tasks.spawn(async move {
+            match inner.make(&session, &spec).await {
+                Ok(standing) => {
+                    inner.watched.sessions_created.add();
+                    session.touch();
+                    session.set_phase(Phase::Running(standing));
+                }
+                Err(error) => {
+                    inner.watched.sessions_failed.add();
+                    inner.forget(&session, Some(Arc::new(error))).await;
+                }
+            }
+        });
+    }
+
+    /// Intent first, then the box, then what finds it again.
+    async fn make(&self, session: &Session, spec: &BoxSpec) -> Result<Arc<Standing>> {
+        self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
+        let handle = self.backend.create(&session.box_id, spec).await?;
+        let standing = async {
+            let journal = Arc::new(Journal::open(self.backend.journal(&handle).await?));
+            let standing = Arc::new(Standing { handle: handle.clone(), journal });
+            let mut row = session.row();
+            (row.state, row.handle) = (crate::session::SessionState::Running, Some(handle.clone()));
+            self.store.write(Change::PutSession(Box::new(row)), Wait::Committed).await?;
+            Ok(standing)
+        };
+        match standing.await {
+            Ok(standing) => Ok(standing),
+            Err(error) => {
+                let _ = self.backend.destroy(&handle).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a session out of the list and of the memory.
+    async fn forget(&self, session: &Session, error: Option<Arc<Error>>) {
+        if let Err(error) = self.store.write(Change::DeleteSession(session.key.clone()), Wait::Committed).await {
+            tracing::error!(session.id = %session.key.id, error = %error, "a session cannot be forgotten");
+        }
+        self.lock_sessions().remove(&session.key);
+        session.set_phase(Phase::Gone(error));
+    }
+
+    /// Destroys a session, in a task of its own; everybody who asks for it waits for the same end.
+    pub(super) async fn remove(self: &Arc<Self>, session: &Arc<Session>) -> Result<()> {
+        drop(session.made().await);
+        let begun = session.change_phase(|phase| match phase {
+            Phase::Running(standing) | Phase::Paused(standing) => Some(Phase::Destroying(Some(Arc::clone(standing)))),
+            Phase::Lost(_) => Some(Phase::Destroying(None)),
+            Phase::Creating | Phase::Destroying(_) | Phase::Gone(_) => None,
+        });
+        if begun {
+            let (inner, session) = (Arc::clone(self), Arc::clone(session));
+            self.tasks.spawn(async move { inner.destroy(&session).await });
+        }
+        match session.settled().await {
+            Phase::Lost(reason) => Err(Error::Setup { step: "destroy".to_owned(), reason: reason.to_string() }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn destroy(&self, session: &Session) {
+        let intent = self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await;
+        let destroyed = match (intent, session.phase()) {
+            (Ok(()), Phase::Destroying(Some(standing))) => self.backend.destroy(&standing.handle).await,
+            (intent, _) => intent,
+        };
+        match destroyed {
+            Ok(()) => self.forget(session, None).await,
+            Err(error) => {
+                let reason = format!("its box could not be removed: {error}");
+                tracing::error!(session.id = %session.key.id, error = %error, "a box cannot be removed");
+                session.set_phase(Phase::Lost(reason.into()));
+            }
+        }
+    }
+
+    /// Removes many, a few at a time. Returns the first error, after all were tried.
+    pub(super) async fn remove_all(self: &Arc<Self>, sessions: Vec<Arc<Session>>) -> Result<()> {
+        let mut outcome = Ok(());
+        let mut running = JoinSet::new();
+        for session in sessions {
+            if running.len() >= REMOVALS_MAX
+                && let Some(Ok(Err(error))) = running.join_next().await
+            {
+                outcome = Err(error);
+            }
+            let inner = Arc::clone(self);
+            running.spawn(async move { inner.remove(&session).await });
+        }
+        while let Some(joined) = running.join_next().await {
+            if let Ok(Err(error)) = joined {
+                outcome = Err(error);
+            }
+        }
+        outcome
+    }
+
+    /// The box has vanished: that is told from now on, and what is left of it is removed.
+    pub(super) async fn lose(self: &Arc<Self>, session: &Arc<Session>, reason: &str) {
+        let mut standing = None;
+        let changed = session.change_phase(|phase| match phase {
+            Phase::Running(stood) | Phase::Paused(stood) => {
+                standing = Some(Arc::clone(stood));
+                Some(Phase::Lost(reason.into()))
+            }
+            _ => None,
+        });
+        let (true, Some(standing)) = (changed, standing) else { return };
+        tracing::warn!(session.id = %session.key.id, reason, "a box has vanished");
+        self.watched.sessions_lost.add();
+        if let Err(error) = self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await {
+            tracing::error!(session.id = %session.key.id, error = %error, "a loss cannot be written down");
+        }
+        if let Err(error) = self.backend.destroy(&standing.handle).await {
+            tracing::error!(session.id = %session.key.id, error = %error, "remains of a box cannot be removed");
+        }
+    }
+
+    /// Lets a session go on if it is stopped.
+    pub(super) async fn wake(self: &Arc<Self>, session: &Arc<Session>) -> Result<Arc<Standing>> {
+        if let Phase::Running(standing) = session.phase() {
+            return Ok(standing);
+        }
+        let _one_at_a_time = session.freezer.lock().await;
+        if let Phase::Paused(standing) = session.phase() {
+            self.backend.resume(&standing.handle).await?;
+            session.touch();
+            session.change_phase(|phase| matches!(phase, Phase::Paused(_)).then_some(Phase::Running(standing)));
+            self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
+        }
+        session.standing()
+    }
+}
+
+/// What the audit log is told of a call.
+pub(super) fn entry(caller: &Caller, operation: &'static str, outcome: Outcome, session: &SessionId) -> AuditEntry {
+    AuditEntry { session: Some(session.clone()), ..AuditEntry::new(caller, operation, outcome, Timestamp::now()) }
+}
+
+/// What looking for a session came to.
+enum Found {
+    Existing(Arc<Session>),
+    New(Arc<Session>, Box<BoxSpec>),
+}
+
+fn existing(session: &Arc<Session>, request: &SessionRequest) -> Result<Found> {
+    let differences = match session.phase() {
+        // What is on its way out, or lost, does not stand in the way of anything.
+        Phase::Destroying(_) | Phase::Gone(_) | Phase::Lost(_) => Vec::new(),
+        Phase::Creating | Phase::Running(_) | Phase::Paused(_) => {
+            session.with_config(|config| config.differences(request))
+        }
+    };
+    if differences.is_empty() {
+        return Ok(Found::Existing(Arc::clone(session)));
+    }
+    Err(Error::SessionConflict { session: session.key.id.clone(), differences })
+}
