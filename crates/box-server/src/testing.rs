@@ -1,6 +1,7 @@
 //! What tests of several modules need.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -125,6 +126,10 @@ impl Backend for Nowhere {
         nowhere()
     }
 
+    async fn journal(&self, _handle: &Handle) -> Result<OwnedFd> {
+        nowhere()
+    }
+
     async fn stats(&self, _handle: &Handle) -> Result<Stats> {
         nowhere()
     }
@@ -140,7 +145,7 @@ impl Backend for Nowhere {
 
 /// A service without boxes.
 pub(crate) async fn service(store: Arc<dyn Store>) -> Service {
-    Service::open(Arc::new(Nowhere), store, ServiceConfig::default()).await.unwrap()
+    Service::open(Arc::new(Nowhere), store, None, ServiceConfig::default()).await.unwrap()
 }
 
 /// A token with the scope exec: its secret, and what is remembered of it.
