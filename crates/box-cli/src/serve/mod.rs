@@ -107,8 +107,8 @@ impl Server {
         let state = StateDir::open(&config.state_dir)?;
         let store = state.store()?;
         let backend = open_backend(config, &state, store.as_ref()).await?;
-        let audit = AuditLog::open(&state.audit(), config.audit())?;
-        let service = open_service(backend, &store, audit, config).await?;
+        let audit = Arc::new(AuditLog::open(&state.audit(), config.audit())?);
+        let service = Service::open(backend, Arc::clone(&store), Some(audit), config.service()).await?;
         let bound = match box_server::bind(config.server(), service.clone(), Arc::clone(&store)).await {
             Ok(bound) => bound,
             Err(error) => {
@@ -157,16 +157,6 @@ impl Server {
         tracing::info!("stopped");
         Ok(0)
     }
-}
-
-/// The one place that changes when the service takes the audit log.
-async fn open_service(
-    backend: Arc<dyn Backend>,
-    store: &Arc<dyn Store>,
-    _audit: AuditLog,
-    config: &Config,
-) -> Result<Service, Fault> {
-    Ok(Service::open(backend, Arc::clone(store), config.service()).await?)
 }
 
 fn at_once(signal: i32) -> u8 {

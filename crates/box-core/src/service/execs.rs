@@ -158,6 +158,16 @@ impl Inner {
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Exec>)> {
         check(&call)?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
+        let (inner, caller) = (Arc::clone(self), caller.clone());
+        self.to_the_end(async move { inner.start_exec(&caller, session, call).await }).await
+    }
+
+    async fn start_exec(
+        self: &Arc<Self>,
+        caller: &Caller,
+        session: Arc<Session>,
+        call: ExecCall,
+    ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Exec>)> {
         let _used = session.start_use();
         let standing = self.wake(&session).await?;
         let config = session.config();

@@ -67,12 +67,16 @@ impl Service {
     pub async fn stop_process(&self, caller: &Caller, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
         let session = self.inner.find(caller, id)?;
         let process = session.process(process)?;
-        let _used = session.start_use();
-        let standing = session.standing()?;
-        self.inner.stop_process(&standing, &process).await?;
-        let info = process_info(&session, &standing, &process).await;
-        self.inner.forget_process(&session, &process).await;
-        Ok(info)
+        let inner = Arc::clone(&self.inner);
+        let stopped = async move {
+            let _used = session.start_use();
+            let standing = session.standing()?;
+            inner.stop_process(&standing, &process).await?;
+            let info = process_info(&session, &standing, &process).await;
+            inner.forget_process(&session, &process).await;
+            Ok(info)
+        };
+        self.inner.to_the_end(stopped).await
     }
 }
 
@@ -88,6 +92,16 @@ impl Inner {
             return Err(Invalid::new("command", call.command, "a program to run").into());
         }
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
+        let (inner, caller) = (Arc::clone(self), caller.clone());
+        self.to_the_end(async move { inner.begin_first_run(&caller, session, call).await }).await
+    }
+
+    async fn begin_first_run(
+        self: &Arc<Self>,
+        caller: &Caller,
+        session: Arc<Session>,
+        call: ProcessCall,
+    ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Process>)> {
         let _used = session.start_use();
         let standing = self.wake(&session).await?;
         self.make_way(&session, &standing, &call).await?;
