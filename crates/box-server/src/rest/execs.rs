@@ -78,12 +78,11 @@ pub(crate) async fn exec(
     let (request, mut call) = body.into_call()?;
     call.idempotency_key = idempotency_key(&headers)?;
     let wanted = Answer::wanted(&headers, &query);
-    let (who, id) = (caller.clone(), session.clone());
     if let Answer::Result = wanted {
-        let result = app.finish(|service| async move { service.run(&who, &id, &request, call).await }).await?;
+        let result = app.service().run(&caller, &session, &request, call).await?;
         return Ok((place(&result.info), Json(result)).into_response());
     }
-    let info = app.finish(|service| async move { service.exec(&who, &id, &request, call).await }).await?;
+    let info = app.service().exec(&caller, &session, &request, call).await?;
     let place = place(&info);
     let response = match wanted {
         Answer::Events => stream(&app, caller, session, info).await?,
