@@ -313,8 +313,16 @@ enum Input {
     Size(WindowSize),
 }
 
-/// Checks what only the service knows the bounds of.
+/// Checks everything that does not depend on the session, so that a bad call does not make one.
 fn check(call: &ExecCall) -> Result<()> {
+    let alone = ExecRequest {
+        env: call.env.clone(),
+        terminal: call.terminal,
+        timeout_ms: call.timeout_ms,
+        user: call.user,
+        ..ExecRequest::new(new_exec_id()?, call.program.clone())
+    };
+    alone.validate()?;
     if let CallStdin::Bytes(bytes) = &call.stdin
         && bytes.len() > limits::STDIN_BYTES_MAX
     {

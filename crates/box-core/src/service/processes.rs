@@ -88,9 +88,7 @@ impl Inner {
         request: &SessionRequest,
         call: ProcessCall,
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Process>)> {
-        if call.command.trim().is_empty() {
-            return Err(Invalid::new("command", call.command, "a program to run").into());
-        }
+        check(&call)?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
         let (inner, caller) = (Arc::clone(self), caller.clone());
         self.to_the_end(async move { inner.begin_first_run(&caller, session, call).await }).await
@@ -194,7 +192,6 @@ impl Inner {
 
     fn run_request(&self, session: &Session, process: &Process) -> Result<ExecRequest> {
         let call = &process.call;
-        let argv = std::iter::once(&call.command).chain(&call.args).cloned().collect();
         let (env, cwd) = session.with_config(|config| {
             (environment_of(config, box_wire::User::ROOT, &call.env), workdir(config, call.cwd.as_ref()))
         });
@@ -203,7 +200,7 @@ impl Inner {
             cwd,
             stdin: Stdin::Stream,
             output: Output::Journal { bytes_max: self.config().journal_bytes_max },
-            ..ExecRequest::new(new_exec_id()?, Program::Argv(argv))
+            ..ExecRequest::new(new_exec_id()?, program(call))
         };
         request.validate()?;
         Ok(request)
@@ -303,6 +300,19 @@ impl Inner {
             tracing::error!(session.id = %session.key.id, error = %error, "a process cannot be forgotten");
         }
     }
+}
+
+/// Checks everything that does not depend on the session, so that a bad call does not make one.
+fn check(call: &ProcessCall) -> Result<()> {
+    if call.command.trim().is_empty() {
+        return Err(Invalid::new("command", &call.command, "a program to run").into());
+    }
+    let alone = ExecRequest { env: call.env.clone(), ..ExecRequest::new(new_exec_id()?, program(call)) };
+    Ok(alone.validate()?)
+}
+
+fn program(call: &ProcessCall) -> Program {
+    Program::Argv(std::iter::once(&call.command).chain(&call.args).cloned().collect())
 }
 
 fn libc_sigterm() -> i32 {
