@@ -55,6 +55,8 @@ pub const READ_BYTES_MAX: usize = 1 << 20;
 pub const STDIN_BYTES_MAX: usize = 8 << 20;
 /// Finished execs that a session remembers.
 pub const FINISHED_EXECS_MAX: usize = 128;
+/// Characters of a command that are shown in lists.
+pub const COMMAND_SHOWN_CHARS: usize = 200;
 /// Characters of an error that are remembered.
 pub const ERROR_CHARS_MAX: usize = 1000;
 /// Runs of a managed process whose output is kept.

@@ -214,7 +214,7 @@ impl Inner {
         let on_timeout = call.on_timeout.unwrap_or(config.on_timeout);
         Exec::new(ExecRow {
             key: session.key.clone(),
-            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name()),
+            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name(), &wire.program),
             output_limit_chars: call.output_limit_chars.unwrap_or(self.config().output_limit_chars),
             destroys_on_timeout: on_timeout == OnTimeout::Destroy,
             process: None,

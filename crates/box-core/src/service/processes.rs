@@ -173,7 +173,7 @@ impl Inner {
         let wire = self.run_request(session, process)?;
         let exec = Arc::new(Exec::new(ExecRow {
             key: session.key.clone(),
-            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name()),
+            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name(), &wire.program),
             output_limit_chars: self.config().output_limit_chars,
             destroys_on_timeout: false,
             process: Some(process.call.process_id.clone()),
