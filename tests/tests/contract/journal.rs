@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use box_core::{Backend, Handle, Journal, Liveness, link};
+use box_core::{Backend, Handle, Liveness, link};
 use box_tests::ground::{fresh_id, private_directory, shell, unique, with_stdin};
 use box_tests::{Ground, TestBox, host};
 use box_wire::limits::{JOURNAL_BYTES_MIN, STREAMS_PER_EXEC_MAX};
@@ -164,7 +164,7 @@ async fn a_flood_keeps_its_beginning_and_its_end_and_blocks_nobody(ground: Arc<G
 
 async fn a_flood_of_those_left_behind_does_not_delay_the_end(ground: Arc<Ground>) -> Result<()> {
     let kept = Kept::new(&ground).await?;
-    let request = journalled(&format!("yes & {}; exit 4", until("go")));
+    let request = journalled(&format!("yes & yes & {}; exit 4", until("go")));
     let (mut reader, _writer) = kept.start(&request).await?;
     progress(&mut reader, 1 << 20).await?;
     kept.one.check("touch /workspace/go").await?;
@@ -313,7 +313,7 @@ async fn a_journalled_exec_is_found_again_after_a_restart(_: Arc<Ground>) -> Res
     let first: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
     let handle = first.create(&fresh_id("journal")?, &spec()).await?;
     let one = TestBox { backend: Arc::clone(&first), handle };
-    let kept = Kept { journal: Journal::open(one.backend.journal(&one.handle).await?), one };
+    let kept = Kept::of(one).await?;
     let request = journalled(&format!("echo before; {}; echo after", until("go")));
     kept.start_and_leave(&request).await?;
     let remembered = serde_json::to_string(&kept.one.handle)?;
@@ -321,8 +321,7 @@ async fn a_journalled_exec_is_found_again_after_a_restart(_: Arc<Ground>) -> Res
     let handle: Handle = serde_json::from_str(&remembered)?;
     let second: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
     ensure!(second.adopt(&handle).await? == Liveness::Running);
-    let one = TestBox { backend: second, handle };
-    let kept = Kept { journal: Journal::open(one.backend.journal(&one.handle).await?), one };
+    let kept = Kept::of(TestBox { backend: second, handle }).await?;
     let outcome = follow_after_restart(&kept, &request.id).await;
     let text = kept.stdout(&request.id).await;
     kept.one.destroy().await?;
