@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         input_comes_from_anybody_who_is_attached,
         input_of_one_who_hung_up_is_not_lost,
         a_flood_keeps_its_beginning_and_its_end_and_blocks_nobody,
+        a_flood_is_read_rightly_while_it_is_written,
         a_flood_of_those_left_behind_does_not_delay_the_end,
         a_deadline_passes_with_nobody_attached,
         running_execs_are_listed,
@@ -159,6 +160,30 @@ async fn a_flood_keeps_its_beginning_and_its_end_and_blocks_nobody(ground: Arc<G
         kept.journal.remove(&request.id)?;
     }
     ensure!(kept.journal.bytes()? == 0 && kept.journal.execs()?.is_empty());
+    Ok(())
+}
+
+async fn a_flood_is_read_rightly_while_it_is_written(ground: Arc<Ground>) -> Result<()> {
+    let kept = Kept::new(&ground).await?;
+    // Lines of eight bytes that say where they are.
+    let output = Output::Journal { bytes_max: 4 * JOURNAL_BYTES_MIN };
+    let request = ExecRequest { output, ..journalled("seq -w 3000000") };
+    kept.start_and_leave(&request).await?;
+    let mut from = 0;
+    let written = loop {
+        // Asked before reading: what is there when the end is, is all there is.
+        let end = kept.journal.end(&request.id)?;
+        let chunk = kept.journal.read(&request.id, StreamName::Stdout, from, 50_000).await?;
+        let is_right =
+            |(at, byte): (u64, &u8)| format!("{:07}\n", at / 8 + 1).as_bytes().get((at % 8) as usize) == Some(byte);
+        ensure!((chunk.start..).zip(&chunk.bytes).step_by(97).all(is_right), "wrong bytes at {}", chunk.start);
+        from = chunk.start + chunk.bytes.len() as u64;
+        match end {
+            Some(record) if chunk.bytes.is_empty() => break record.stdout_bytes,
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    ensure!(written == 24_000_000 && from == written, "read to {from} of {written}");
     Ok(())
 }
 
