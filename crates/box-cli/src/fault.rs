@@ -61,8 +61,9 @@ impl Fault {
 
 /// Writes one line of ours to standard error. Nobody can be told when that fails.
 pub(crate) fn say(message: &str) {
-    let mut stderr = anstream::stderr();
-    drop(writeln!(stderr, "{} {message}", "strongbox:".bold()));
+    // In one piece: what others write to the same terminal must not come between the words and the end of the line.
+    let line = format!("{} {message}\n", "strongbox:".bold());
+    drop(anstream::stderr().write_all(line.as_bytes()));
 }
 
 impl From<&Error> for Fault {

@@ -122,7 +122,7 @@ fn one_key_detaches_from_a_process_without_ending_it() {
     let mut terminal = Terminal::new(24, 80);
     let before = format!("{:?}", tcgetattr(&terminal.theirs).unwrap());
     let mut child = terminal.start(&["attach", "--state-dir", state.to_str().unwrap(), "s"]);
-    terminal.expect("Ctrl-] detaches");
+    terminal.expect("Ctrl-] detaches\r\n");
     terminal.type_in("wo''rds\n");
     // Once as it was typed and once from the process.
     let shown = terminal.expect("wo''rds\r\nwo''rds\r\n");

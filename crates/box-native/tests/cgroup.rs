@@ -166,7 +166,7 @@ fn verify_tells_what_holds_and_notices_what_does_not() {
     let mut stranger = Command::new("/bin/sleep").arg("60").spawn().unwrap();
     let enforced = guarded.cgroup.verify(stranger.id()).unwrap();
     assert!(!enforced.kill && !enforced.freeze, "a process outside: {enforced:?}");
-    assert!(!enforced.cpu && !enforced.pids, "a process outside: {enforced:?}");
+    assert!(!enforced.cpu && !enforced.memory && !enforced.pids, "a process outside: {enforced:?}");
     stranger.kill().unwrap();
     stranger.wait().unwrap();
 

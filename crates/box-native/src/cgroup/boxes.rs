@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::delegation::delegate;
 use super::hybrid::Membership;
 use super::top::Top;
-use super::{Cgroups, DriverKind, Enforced, Limits, Memory, file, unified};
+use super::{Cgroups, DriverKind, Enforced, LOAD, Limits, Memory, file, unified};
 
 /// How long a box may take to come to rest.
 const FREEZE_MS_MAX: u64 = 2000;
@@ -20,8 +20,6 @@ const FREEZE_MS_MAX: u64 = 2000;
 const BUSY_MS_MAX: u64 = 2000;
 /// Leaf of the agent.
 const AGENT: &str = "agent";
-/// Parent of the execs.
-const LOAD: &str = "load";
 /// Leaf of programs of the host that serve the box.
 const HELPER: &str = "helper";
 
@@ -74,7 +72,7 @@ impl BoxCgroup {
         for hierarchy in &cgroups.v1 {
             self.v1.push(hierarchy.make(&self.name)?);
         }
-        self.v1.iter().try_for_each(|membership| {
+        self.v1.iter_mut().try_for_each(|membership| {
             membership.apply(limits)?;
             membership.delegate(self.agent)
         })
@@ -161,7 +159,7 @@ impl BoxCgroup {
     /// this before anything else costs microseconds; [`BoxCgroup::admit`] waits for a grace period of the whole machine,
     /// often more than ten milliseconds. Who may write is decided now, at opening, not by the child's identity.
     pub fn entrances(&self) -> Result<Vec<OwnedFd>> {
-        self.v1.iter().filter(|membership| membership.takes_agent()).map(Membership::entrance).collect()
+        self.v1.iter().map(Membership::entrance).collect()
     }
 
     /// Moves a process, with all its threads, into the v1 directories. Not needed after [`BoxCgroup::entrances`]. An

@@ -1,17 +1,18 @@
 //! Limits where each controller has a hierarchy of its own (v1), while kill, freeze and clone-into come from v2.
 //!
 //! The agent itself is a member of these directories: what it starts inherits the membership, so no exec pays for a move. All
-//! but the one of memory, where the kernel would pick the agent as readily as the command that filled it: there, each exec enters.
+//! but the limit of memory, where the kernel would pick the agent as readily as the command that filled it: that is one directory
+//! further down, and each exec enters it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use box_core::{Error, Result, Stats};
-use rustix::fs::{AtFlags, Gid, OFlags, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 
 use super::top::Top;
-use super::{Enforced, Limits, PERIOD_US, file, quota_us};
+use super::{Enforced, LOAD, Limits, PERIOD_US, file, quota_us};
 
 /// The agent counts as a process of its box here.
 const AGENT_PROCESSES: u64 = 1;
@@ -31,36 +32,34 @@ pub(super) struct Hierarchy {
 #[derive(Debug)]
 pub(super) struct Membership {
     directory: OwnedFd,
+    /// Where the limit of memory is, in the hierarchy of memory. Missing when whoever made it died half-way.
+    load: Option<OwnedFd>,
     hierarchy: Hierarchy,
 }
 
 impl Hierarchy {
     /// Makes the directory of a box. Limits are a step of their own, so that a failure leaves something to remove.
     pub(super) fn make(&self, name: &str) -> Result<Membership> {
-        Ok(Membership { directory: self.top.make(name)?, hierarchy: self.clone() })
+        Ok(Membership { directory: self.top.make(name)?, load: None, hierarchy: self.clone() })
     }
 
     /// Opens the directory of a box if it exists.
     pub(super) fn find(&self, name: &str) -> Result<Option<Membership>> {
         let found = self.top.find(name)?;
-        Ok(found.map(|directory| Membership { directory, hierarchy: self.clone() }))
+        Ok(found.map(|directory| {
+            let load = file::open_directory(&directory, LOAD).ok().filter(|_| self.memory);
+            Membership { directory, load, hierarchy: self.clone() }
+        }))
     }
 }
 
 impl Membership {
     /// Sets the limits of the controllers that this hierarchy carries.
-    pub(super) fn apply(&self, limits: &Limits) -> Result<()> {
-        let directory = self.directory.as_fd();
+    pub(super) fn apply(&mut self, limits: &Limits) -> Result<()> {
         if self.hierarchy.memory {
-            let bytes = limits.memory_bytes_max.to_string();
-            file::set(directory, "memory.limit_in_bytes", &bytes)?;
-            // Memory and swap together at the same figure: no swap on top. Kernels that do not count swap lack the file.
-            match file::write(directory, "memory.memsw.limit_in_bytes", &bytes) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::NOENT) => file::set(directory, "memory.swappiness", "0")?,
-                Err(errno) => return Err(Error::io("setting the cgroup's limit of memory and swap", errno)),
-            }
+            self.limit_memory(limits.memory_bytes_max)?;
         }
+        let directory = self.directory.as_fd();
         if self.hierarchy.pids {
             file::set(directory, "pids.max", &pids_max(limits).to_string())?;
         }
@@ -69,6 +68,21 @@ impl Membership {
             file::set(directory, "cpu.cfs_quota_us", &quota_us(limits.cpus).to_string())?;
         }
         Ok(())
+    }
+
+    fn limit_memory(&mut self, bytes_max: u64) -> Result<()> {
+        let made = rustix::fs::mkdirat(&self.directory, LOAD, Mode::from_raw_mode(0o755))
+            .and_then(|()| file::open_directory(&self.directory, LOAD))
+            .map_err(|errno| Error::io("making the memory cgroup of a box", errno))?;
+        let load = self.load.insert(made);
+        let bytes = bytes_max.to_string();
+        file::set(&*load, "memory.limit_in_bytes", &bytes)?;
+        // Memory and swap together at the same figure: no swap on top. Kernels that do not count swap lack the file.
+        match file::write(&*load, "memory.memsw.limit_in_bytes", &bytes) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::NOENT) => file::set(&*load, "memory.swappiness", "0"),
+            Err(errno) => Err(Error::io("setting the cgroup's limit of memory and swap", errno)),
+        }
     }
 
     /// Moves a process here.
@@ -82,20 +96,13 @@ impl Membership {
             .map_err(|errno| Error::io("opening the cgroup's tasks file", errno))
     }
 
-    /// Whether the agent belongs here.
-    pub(super) fn takes_agent(&self) -> bool {
-        !self.hierarchy.memory
-    }
-
     /// Gives the agent what it needs to let commands enter and to read what became of their memory. An ordinary user may not
     /// give files away; then the agent takes them.
     pub(super) fn delegate(&self, agent: (u32, u32)) -> Result<()> {
-        if !self.hierarchy.memory || !rustix::process::geteuid().is_root() {
-            return Ok(());
-        }
+        let Some(load) = self.load.as_ref().filter(|_| rustix::process::geteuid().is_root()) else { return Ok(()) };
         for name in ["tasks", "memory.max_usage_in_bytes"] {
             let (uid, gid) = (Uid::from_raw(agent.0), Gid::from_raw(agent.1));
-            rustix::fs::chownat(&self.directory, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
+            rustix::fs::chownat(load, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|errno| Error::io("handing the box's memory cgroup to its agent", errno))?;
         }
         Ok(())
@@ -103,10 +110,10 @@ impl Membership {
 
     /// Reads back what the kernel holds the box to, and whether the agent is held at all where it should be.
     pub(super) fn verify(&self, agent_pid: u32, limits: &Limits, enforced: &mut Enforced) {
-        let directory = self.directory.as_fd();
-        let member = !self.takes_agent() || file::holds(directory, agent_pid);
+        let member = file::holds(&self.directory, agent_pid);
         let mut told = Vec::new();
         let mut number = |name: &str| {
+            let directory = self.load.as_ref().filter(|_| name.starts_with("memory.")).unwrap_or(&self.directory);
             let value = file::number(directory, name);
             told.push(format!("{name} {}", value.map_or_else(|| "none".to_owned(), |value| value.to_string())));
             value
@@ -128,15 +135,15 @@ impl Membership {
         enforced.tell(&format!("cgroup v1: {}{membership}", told.join(", ")));
     }
 
-    /// The directory, where this is the hierarchy of memory.
+    /// Where commands are held to their memory, where this is the hierarchy of memory.
     pub(super) fn memory(&self) -> Option<&OwnedFd> {
-        self.hierarchy.memory.then_some(&self.directory)
+        self.load.as_ref()
     }
 
     /// Adds what this hierarchy knows of the box's consumption.
     pub(super) fn stats(&self, stats: &mut Stats) {
-        if self.hierarchy.memory {
-            stats.memory_bytes = file::number(&self.directory, "memory.usage_in_bytes");
+        if let Some(load) = &self.load {
+            stats.memory_bytes = file::number(load, "memory.usage_in_bytes");
         }
         if self.hierarchy.pids {
             let count = file::number(&self.directory, "pids.current");
@@ -145,7 +152,8 @@ impl Membership {
     }
 
     pub(super) fn remove(&self, name: &str, deadline: Instant) -> Result<()> {
-        self.hierarchy.top.remove(name, &[], deadline)
+        let leaves: &[&str] = if self.hierarchy.memory { &[LOAD] } else { &[] };
+        self.hierarchy.top.remove(name, leaves, deadline)
     }
 }
 

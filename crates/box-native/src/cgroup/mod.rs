@@ -7,7 +7,8 @@
 //! v2:  strongbox/<box>/agent      the agent; on hybrid machines it lives in <box> itself
 //!                     /helper     programs of the host that serve the box
 //!                     /load/<exec>  one per exec, made by the agent
-//! v1:  strongbox/<box>            agent and execs together, in each hierarchy; of memory only the execs
+//! v1:  strongbox/<box>            agent and execs together, in each hierarchy
+//!                     /load       the execs, in the hierarchy of memory
 //! ```
 
 mod boxes;
@@ -32,6 +33,8 @@ use top::Top;
 const PERIOD_US: u64 = 100_000;
 /// Smallest ration in one window that the kernel takes.
 const QUOTA_US_MIN: u64 = 1000;
+/// Parent of the execs.
+const LOAD: &str = "load";
 /// Longest name of a box.
 const NAME_BYTES_MAX: usize = 128;
 
