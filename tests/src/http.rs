@@ -58,7 +58,7 @@ pub struct Request {
 }
 
 /// What was answered.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Answer {
     /// The status.
     pub status: u16,
@@ -219,6 +219,13 @@ impl Client {
     pub async fn sessions(&self) -> Result<Vec<Value>> {
         let listed = self.get("/v1/sessions").await?.must(200)?;
         Ok(listed.as_array().context("the list of sessions is no list")?.clone())
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text: String = self.text().chars().take(500).collect();
+        write!(f, "{} {text}", self.status)
     }
 }
 

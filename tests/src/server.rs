@@ -153,7 +153,15 @@ impl TestServer {
         let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
         let output = Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
-            .args(["-subj", "/CN=localhost", "-addext", names, "-keyout"])
+            .args([
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                names,
+                "-addext",
+                "basicConstraints=critical,CA:FALSE",
+                "-keyout",
+            ])
             .arg(self.place.path().join("key"))
             .arg("-out")
             .arg(self.certificate())
@@ -213,7 +221,9 @@ impl TestServer {
     pub fn address(&self) -> Result<SocketAddr> {
         let url = self.url()?;
         let (_, address) = url.split_once("://").context("an address without a scheme")?;
-        Ok(address.parse()?)
+        let address: SocketAddr = address.parse()?;
+        let loopback = || SocketAddr::from(([127, 0, 0, 1], address.port()));
+        Ok(if address.ip().is_unspecified() { loopback() } else { address })
     }
 
     /// A client without a token.
