@@ -5,6 +5,7 @@
 //! `STRONGBOX_BIN`.
 
 mod auth;
+mod bad_input;
 mod sessions;
 mod socket;
 
@@ -102,7 +103,7 @@ async fn run(selection: Selection) -> Result<ExitCode> {
 }
 
 fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
-    vec![("sessions", sessions::cases()), ("auth", auth::cases())]
+    vec![("sessions", sessions::cases()), ("auth", auth::cases()), ("bad_input", bad_input::cases())]
 }
 
 /// Runs a case, then ends the server with everything in it: the case's own failure is told first.

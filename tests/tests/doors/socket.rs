@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -75,6 +76,13 @@ impl Socket {
         Ok(self.stream.send(Message::binary(bytes.into())).await?)
     }
 
+    /// Sends bytes below the protocol: what no honest client would.
+    pub(crate) async fn raw(&mut self, bytes: &[u8]) -> Result<()> {
+        let stream = self.stream.get_mut();
+        stream.write_all(bytes).await?;
+        Ok(stream.flush().await?)
+    }
+
     /// The next thing that the server says.
     pub(crate) async fn next(&mut self) -> Result<Said> {
         loop {
@@ -129,7 +137,7 @@ impl Socket {
     }
 
     /// Collects output until the command ends: standard output, standard error, and the message about the end.
-    pub(crate) async fn to_the_end(&mut self) -> Result<(Vec<u8>, Vec<u8>, Value)> {
+    pub(crate) async fn drain(&mut self) -> Result<(Vec<u8>, Vec<u8>, Value)> {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         loop {
             match self.next().await? {
