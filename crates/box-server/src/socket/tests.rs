@@ -245,6 +245,18 @@ async fn what_the_client_says_arrives_in_order() {
 }
 
 #[tokio::test]
+async fn a_ping_is_answered_behind_what_was_said_before() {
+    let stage = stage().await;
+    let (_say, mut heard) = stage.command();
+    let mut client = stage.connect("/talk").await;
+    json_of(&mut client).await;
+    client.send(Message::binary(b"input".to_vec())).await.unwrap();
+    client.send(Message::Ping(b"end"[..].into())).await.unwrap();
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::Pong(b"end"[..].into()));
+    assert_eq!(heard.try_recv().ok(), Some(Heard::Stdin(StdinChunk::Bytes(b"input".to_vec()))));
+}
+
+#[tokio::test]
 async fn a_message_that_means_nothing_is_answered_and_the_talk_goes_on() {
     let stage = stage().await;
     let (_say, mut heard) = stage.command();
