@@ -6,9 +6,14 @@
 
 mod auth;
 mod bad_input;
+mod capacity;
 mod conversations;
+mod old_form;
 mod output;
 mod processes;
+mod readers;
+mod restart;
+mod routes;
 mod sessions;
 mod socket;
 
@@ -92,6 +97,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {
+    let is_whole = selection.filters.is_empty();
     let mut suite = Suite::new("doors", selection);
     for (group, cases) in all() {
         for case in cases {
@@ -102,17 +108,26 @@ async fn run(selection: Selection) -> Result<ExitCode> {
     for case in auth::own_servers() {
         suite.run(case).await;
     }
+    if is_whole {
+        suite
+            .run(Case::new("every_route_of_the_document_was_asked", routes::every_route_of_the_document_was_asked))
+            .await;
+    }
     Ok(suite.finish())
 }
 
 fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
     vec![
         ("sessions", sessions::cases()),
-        ("auth", auth::cases()),
-        ("bad_input", bad_input::cases()),
+        ("capacity", capacity::cases()),
         ("output", output::cases()),
         ("conversations", conversations::cases()),
         ("processes", processes::cases()),
+        ("old_form", old_form::cases()),
+        ("restart", restart::cases()),
+        ("auth", auth::cases()),
+        ("bad_input", bad_input::cases()),
+        ("readers", readers::cases()),
     ]
 }
 

@@ -147,7 +147,7 @@ fn records(door: &Door) -> Result<Vec<Value>> {
 }
 
 /// The process id of the agent of a session's box.
-fn agent_of(door: &Door, session: &Value) -> Result<i32> {
+pub(crate) fn agent_of(door: &Door, session: &Value) -> Result<i32> {
     let record = records(door)?.into_iter().find(|record| record["id"] == session["backend_session_id"]);
     let pid = record.context("the box has no record")?["agent"]["pid"].as_i64().context("the record has no agent")?;
     Ok(i32::try_from(pid)?)
