@@ -120,6 +120,7 @@ fn ended(cursor: Cursor) -> FollowEvent {
         exec_id: "e".parse().unwrap(),
         session_id: "s".parse().unwrap(),
         backend_name: box_core::BackendName::Native,
+        command: "true".to_owned(),
         status: ExecStatus::Completed,
         exit_code: Some(3),
         signal: None,

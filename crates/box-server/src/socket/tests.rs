@@ -153,6 +153,7 @@ fn ended() -> FollowEvent {
         exec_id: "e".parse().unwrap(),
         session_id: "s".parse().unwrap(),
         backend_name: box_core::BackendName::Native,
+        command: "true".to_owned(),
         status: ExecStatus::Completed,
         exit_code: Some(0),
         signal: None,
