@@ -8,6 +8,7 @@ mod auth;
 mod bad_input;
 mod capacity;
 mod conversations;
+mod corpus;
 mod old_form;
 mod output;
 mod processes;
@@ -108,6 +109,7 @@ async fn run(selection: Selection) -> Result<ExitCode> {
     for case in auth::own_servers() {
         suite.run(case).await;
     }
+    corpus::run(&mut suite).await?;
     if is_whole {
         suite
             .run(Case::new("every_route_of_the_document_was_asked", routes::every_route_of_the_document_was_asked))
