@@ -112,7 +112,7 @@ async fn many_may_listen_to_one_command(door: &mut Door) -> Result<()> {
         listeners.push(socket);
     }
     door.client.exec("one", "touch /workspace/go").await?;
-    let expected: String = (1..=1000).map(|number| format!("{number}\n")).collect();
+    let expected: String = (1..=1000).map(|number| format!("{number}\n")).collect::<Vec<_>>().concat();
     for mut socket in listeners {
         ensure!(socket.drain().await?.0 == expected.as_bytes());
     }

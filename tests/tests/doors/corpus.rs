@@ -20,14 +20,14 @@ const HELD_BY: [(&str, &str); 14] = [
     ("API-01", "auth/a_wrong_token_is_answered_like_none"),
     ("API-04", "auth/another_tenants_sessions_do_not_exist"),
     ("API-06", "auth/a_foreign_host_is_refused_before_the_token"),
-    ("API-08", "bad_input/deep_and_wide_bodies_are_refused_without_much_memory"),
+    ("API-08", "bad_bytes/deep_and_wide_bodies_are_refused_without_much_memory"),
     ("API-09", "bad_input/every_field_survives_every_type"),
     ("API-12", "capacity/there_is_room_for_so_many_sessions"),
-    ("API-14", "bad_input/a_head_that_dribbles_is_cut_off"),
+    ("API-14", "bad_bytes/a_head_that_dribbles_is_cut_off"),
     ("BK-04", "sessions/a_deadline_kills_the_command_and_keeps_the_session"),
     ("WS-01", "auth/a_websocket_is_refused_before_its_upgrade"),
-    ("WS-02", "bad_input/frames_that_are_too_large_end_the_conversation"),
-    ("WS-03", "bad_input/frames_that_are_no_text_or_no_protocol_end_the_conversation"),
+    ("WS-02", "bad_bytes/frames_that_are_too_large_end_the_conversation"),
+    ("WS-03", "bad_bytes/frames_that_are_no_text_or_no_protocol_end_the_conversation"),
     ("WS-04", "processes/a_second_relay_takes_over_where_the_first_stopped"),
     ("WS-06", "restart/a_stream_goes_on_over_a_killed_server"),
     ("MNT-05", "corpus/MNT-05"),
@@ -201,7 +201,7 @@ async fn each(case: &CorpusCase, door: &Door, bodies: Vec<(String, Vec<u8>)>, ca
         if status == 200 {
             taken += 1;
             let session = answer.json["session_id"].as_str().context("an answer without a session")?;
-            let escaped: String = session.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let escaped: String = session.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
             door.client.delete(&format!("/v1/sessions/{escaped}")).await?.must(200).with_context(|| told.clone())?;
         } else {
             ensure!(answer.json["error"]["message"].is_string(), "{told}: {answer:?}");

@@ -5,6 +5,7 @@
 //! `STRONGBOX_BIN`.
 
 mod auth;
+mod bad_bytes;
 mod bad_input;
 mod capacity;
 mod conversations;
@@ -129,6 +130,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("restart", restart::cases()),
         ("auth", auth::cases()),
         ("bad_input", bad_input::cases()),
+        ("bad_bytes", bad_bytes::cases()),
         ("readers", readers::cases()),
     ]
 }

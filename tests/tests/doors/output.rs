@@ -34,7 +34,7 @@ async fn a_result_is_clipped_to_exactly_its_limit(door: &mut Door) -> Result<()>
     };
     // 1000 numbered words of 10 characters: any missing or repeated one is seen.
     let line = "i=0; while [ $i -lt 1000 ]; do printf '%09d ' $i; i=$((i+1)); done";
-    let whole: String = (0..1000).map(|number| format!("{number:09} ")).collect();
+    let whole: String = (0..1000).map(|number| format!("{number:09} ")).collect::<Vec<_>>().concat();
     for limit in [100, 500, 4000, 9999] {
         let result = run(line, limit).await?;
         let text = result["stdout"].as_str().context("a text")?;
@@ -207,8 +207,8 @@ async fn follow_with_cuts(client: &Client, path: &str, dice: &mut Dice) -> Resul
 async fn going_on_from_any_cut_loses_and_repeats_nothing(door: &mut Door) -> Result<()> {
     let client = &door.client;
     let line = "i=0; while [ $i -lt 3000 ]; do printf 'é%07d\\n' $i; printf '€%d\\n' $i >&2; i=$((i+1)); [ $((i%100)) = 0 ] && sleep 0.01; done; true";
-    let out: String = (0..3000).map(|number| format!("é{number:07}\n")).collect();
-    let err: String = (0..3000).map(|number| format!("€{number}\n")).collect();
+    let out: String = (0..3000).map(|number| format!("é{number:07}\n")).collect::<Vec<_>>().concat();
+    let err: String = (0..3000).map(|number| format!("€{number}\n")).collect::<Vec<_>>().concat();
     let mut cuts = 0;
     for seed in 1..=6 {
         let exec = client.start("one", line).await?;
@@ -340,7 +340,7 @@ async fn input_and_signals_reach_a_command(door: &mut Door) -> Result<()> {
 }
 
 async fn stdin_is_what_was_sent(door: &mut Door) -> Result<()> {
-    let text: String = (0..200_000).map(|number| format!("{number}\n")).collect();
+    let text: String = (0..200_000).map(|number| format!("{number}\n")).collect::<Vec<_>>().concat();
     let body = json!({ "cmd": "sha256sum; echo done", "stdin": text });
     let result = door.client.post("/v1/sessions/one/exec", &body).await?.must(200)?;
     let expected = std::process::Command::new("sha256sum").stdin(file_with(&text)?).output()?.stdout;

@@ -66,7 +66,7 @@ async fn a_stream_goes_on_over_a_killed_server(door: &mut Door) -> Result<()> {
     for event in rest.iter().filter(|event| event.name == "output") {
         seen.extend(event.output()?);
     }
-    let expected: String = (0..400).map(|number| format!("line-{number}\n")).collect();
+    let expected: String = (0..400).map(|number| format!("line-{number}\n")).collect::<Vec<_>>().concat();
     ensure!(seen == expected.as_bytes(), "{} of {} bytes", seen.len(), expected.len());
     ensure!(rest.last().is_some_and(|event| event.name == "ended" && event.data["exit_code"] == 0));
     Ok(())
