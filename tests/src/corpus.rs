@@ -28,7 +28,10 @@ pub struct CorpusCase {
     pub id: String,
     /// One line of what it tries.
     pub title: String,
-    /// Which harness it is for; ours is `exec`.
+    /// What it attacks.
+    #[serde(default)]
+    pub category: String,
+    /// Which harness it is for: `exec` is for the security suite, `api` and `ws` are for the doors.
     pub kind: String,
     /// `sh` or `python`.
     #[serde(default)]

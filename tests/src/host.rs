@@ -59,6 +59,11 @@ pub fn own_resident_kb() -> Option<u64> {
     kilobytes("/proc/self/status", "VmRSS:")
 }
 
+/// Memory that a process has resident.
+pub fn resident_kb(pid: u32) -> Option<u64> {
+    kilobytes(&format!("/proc/{pid}/status"), "VmRSS:")
+}
+
 /// The most that this process had resident since [`reset_own_peak`].
 pub fn own_peak_kb() -> Option<u64> {
     kilobytes("/proc/self/status", "VmHWM:")

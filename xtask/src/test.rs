@@ -6,6 +6,7 @@
 pub(crate) mod artefacts;
 mod delegation;
 mod leaks;
+mod openapi_fuzz;
 mod prepare;
 mod report;
 mod rootless;
@@ -99,6 +100,13 @@ const STAGES: &[Stage] = &[
         run: |it| suites::as_root(it, "faults"),
     },
     Stage { name: "faults-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "faults") },
+    Stage {
+        name: "doors-root",
+        proves: "what a stranger finds at the doors of a server",
+        run: |it| suites::as_root(it, "doors"),
+    },
+    Stage { name: "doors-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "doors") },
+    Stage { name: "openapi-fuzz", proves: "the server answers whatever its document allows", run: openapi_fuzz::run },
     Stage { name: "vm", proves: "limits on pure cgroup v2, in a virtual machine", run: vm::run },
     Stage { name: "leaks", proves: "nothing of ours is left on the machine", run: |it| Ok(leaks::run(it)) },
 ];

@@ -396,7 +396,7 @@ pub enum FollowEvent {
     Output {
         /// Which stream.
         stream: StreamName,
-        /// What it said. At most [`limits::READ_BYTES_MAX`].
+        /// What it said. At most [`limits::FOLLOW_BYTES_MAX`].
         bytes: Vec<u8>,
         /// Where to go on.
         cursor: Cursor,

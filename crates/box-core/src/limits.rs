@@ -51,6 +51,9 @@ pub const OUTPUT_LIMIT_CHARS_MAX: usize = 1 << 20;
 pub const STDERR_PREVIEW_CHARS: usize = 4000;
 /// Most that one read of a journal returns.
 pub const READ_BYTES_MAX: usize = 1 << 20;
+/// Most output that one event carries to whoever follows. Each follower that does not read holds a few of these, encoded, so it
+/// is small.
+pub const FOLLOW_BYTES_MAX: usize = 64 << 10;
 /// Most standard input that travels with one call.
 pub const STDIN_BYTES_MAX: usize = 8 << 20;
 /// Finished execs that a session remembers.

@@ -105,7 +105,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     // While the agent works: what it cannot change any more is looked at from outside.
     let looked = verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"]);
     // An agent that failed is gone and cannot be looked at: what it said is the reason, and comes first.
-    let verified = hear_report(&control).map_err(|error| blame_image(error, spec))?;
+    let verified = hear_report(&control).map_err(|error| blame_image(blame_mount(error, spec), spec))?;
     looked?;
     verify_namespaces(launched.pid, &["cgroup"])?;
     let enforced = cgroup.verify(launched.pid)?;
@@ -323,6 +323,24 @@ fn blame_image(error: Error, spec: &BoxSpec) -> Error {
         }
         other => other,
     }
+}
+
+/// A mount below another one needs a directory there, and what is there is the caller's: it may be read-only, or a link.
+fn blame_mount(error: Error, spec: &BoxSpec) -> Error {
+    let Error::Setup { step, reason } = &error else { return error };
+    let failed = spec.mounts.iter().find(|mount| step.strip_prefix("mount ") == Some(mount.target.as_str()));
+    let Some(failed) = failed else { return error };
+    let is_parent = |other: &&box_core::MountSpec| {
+        failed.target.as_str().strip_prefix(other.target.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    };
+    let Some(parent) = spec.mounts.iter().find(is_parent) else { return error };
+    let reason = format!(
+        "{} lies in {}, which is a mount too, and there: {reason}; make a directory of that name in {} first",
+        failed.target,
+        parent.target,
+        parent.source.display()
+    );
+    Error::MountDenied { path: failed.source.display().to_string(), reason }
 }
 
 /// Checks from outside that the box shares none of our namespaces.

@@ -6,7 +6,7 @@ use box_core::call::{ExecInfo, FollowEvent, StdinChunk, Target};
 use box_core::service::Follow;
 use box_core::{Caller, Result, Service, SessionId};
 use box_wire::WindowSize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Something that tells events in order. Waiting for the next may be given up and begun again.
 pub(crate) trait Feed: Send {
@@ -44,6 +44,15 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// What it is, under the name of its kind; an error when it is not there.
+    pub(crate) async fn describe(&self) -> Result<Value> {
+        let Self { service, caller, session, target } = self;
+        Ok(match target {
+            Target::Exec(exec) => json!({ "exec": service.get_exec(caller, session, exec).await? }),
+            Target::Process(process) => json!({ "process": service.get_process(caller, session, process).await? }),
+        })
+    }
+
     /// What is told of a run that has ended: of a command its whole result, of a managed process how that run went.
     pub(crate) async fn ending(&self, info: &ExecInfo) -> Value {
         let result = match &self.target {

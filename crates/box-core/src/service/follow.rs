@@ -94,7 +94,7 @@ impl Follow {
                 continue;
             }
             let from = *from;
-            let bytes_max = usize::try_from(total - from).unwrap_or(usize::MAX).min(limits::READ_BYTES_MAX);
+            let bytes_max = usize::try_from(total - from).unwrap_or(usize::MAX).min(limits::FOLLOW_BYTES_MAX);
             let chunk = self.standing.journal.read(&exec.id, stream.into(), from, bytes_max).await?;
             // What was counted and is not there will never be.
             let start = if chunk.bytes.is_empty() { total } else { chunk.start.clamp(from, total) };

@@ -42,6 +42,8 @@ pub(crate) async fn stdin_of_exec(
     Raw(bytes): Raw,
 ) -> Result<StatusCode, Failure> {
     let line = Line { service: app.service().clone(), caller, session, target };
+    // Also whoever writes nothing is told when there is nobody to write to.
+    line.describe().await?;
     if !bytes.is_empty() {
         line.stdin(StdinChunk::Bytes(bytes.into())).await?;
     }

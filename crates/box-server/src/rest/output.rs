@@ -4,7 +4,6 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use box_core::call::StreamName;
-use box_core::limits as core_limits;
 use box_core::service::OutputChunk;
 use bytes::Bytes;
 use futures_util::stream;
@@ -16,6 +15,7 @@ use crate::body::{self, Fields, FromFields, Params};
 use crate::extract::{Addressed, ExecPath, ProcessPath, Who};
 use crate::failure::{ErrorBody, Failure};
 use crate::feed::Line;
+use crate::limits;
 use crate::range::Wanted;
 
 /// Which output is wanted.
@@ -110,7 +110,7 @@ async fn answer(line: Line, stream: StreamName, wanted: Wanted) -> Result<Respon
 }
 
 async fn read(line: &Line, stream: StreamName, from: u64, count: u64) -> Result<OutputChunk, Failure> {
-    let count = usize::try_from(count).unwrap_or(usize::MAX).min(core_limits::READ_BYTES_MAX);
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(limits::OUTPUT_PIECE_BYTES_MAX);
     Ok(line.service.read_output(&line.caller, &line.session, &line.target, stream, from, count).await?)
 }
 

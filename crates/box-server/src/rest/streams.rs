@@ -108,7 +108,7 @@ pub(crate) async fn attach_to_exec(
 ) -> Result<Response, Failure> {
     let from = query.cursor()?;
     let line = Line { service: app.service().clone(), caller, session, target };
-    let about = describe(&line).await?;
+    let about = line.describe().await?;
     let feed = line.service.follow(&line.caller, &line.session, &line.target, from).await?;
     let first = started(about, from);
     let closing = app.closing().clone();
@@ -128,15 +128,6 @@ pub(crate) async fn attach_to_process(
     upgrade: Upgrade,
 ) -> Result<Response, Failure> {
     attach_to_exec(state, who, addressed, query, upgrade).await
-}
-
-async fn describe(line: &Line) -> Result<Value, Failure> {
-    Ok(match &line.target {
-        Target::Exec(exec) => json!({ "exec": line.service.get_exec(&line.caller, &line.session, exec).await? }),
-        Target::Process(process) => {
-            json!({ "process": line.service.get_process(&line.caller, &line.session, process).await? })
-        }
-    })
 }
 
 fn started(mut about: Value, from: Cursor) -> Value {

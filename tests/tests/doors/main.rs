@@ -1,0 +1,145 @@
+//! What a stranger finds at the doors of a real server, over TCP: one list of cases.
+//!
+//! `doors [NAME…]` runs the cases whose name holds one of the words; `--list` prints the names; as root, `--as-user NAME` runs
+//! everything as that user. Each case has a server of its own, which must end well and leave nothing. The program under test is
+//! `STRONGBOX_BIN`.
+
+mod auth;
+mod bad_bytes;
+mod bad_input;
+mod capacity;
+mod conversations;
+mod corpus;
+mod old_form;
+mod output;
+mod processes;
+mod readers;
+mod restart;
+mod routes;
+mod sessions;
+mod socket;
+
+use std::future::Future;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use box_tests::http::Client;
+use box_tests::server::ServerOptions;
+use box_tests::suite::{LIMIT, Selection};
+use box_tests::{Case, Suite, TestServer, isolation};
+
+/// A case: what it holds, on what server, and what it does there.
+pub(crate) struct DoorCase {
+    name: &'static str,
+    options: ServerOptions,
+    run: for<'a> fn(&'a mut Door) -> Work<'a>,
+}
+
+/// What a case does.
+pub(crate) type Work<'a> = std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+impl DoorCase {
+    pub(crate) fn new(name: &'static str, run: for<'a> fn(&'a mut Door) -> Work<'a>) -> Self {
+        Self { name, options: ServerOptions::default(), run }
+    }
+
+    /// The same case on a server with these lines in its configuration.
+    pub(crate) fn configured(self, config: &str) -> Self {
+        Self { options: ServerOptions::configured(config), ..self }
+    }
+}
+
+/// Lists functions as cases under their own names.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        vec![$(crate::case!($name)),*]
+    };
+}
+/// A function as a case under its own name.
+macro_rules! case {
+    ($name:ident) => {
+        crate::DoorCase::new(stringify!($name), |door| Box::pin($name(door)))
+    };
+}
+pub(crate) use {case, cases};
+
+/// A server and somebody who may come in.
+pub(crate) struct Door {
+    /// The server.
+    pub(crate) server: TestServer,
+    /// Somebody who may come in.
+    pub(crate) client: Client,
+}
+
+/// How long something that must happen may take. Only a guard against hanging.
+const EVENTUALLY: Duration = Duration::from_secs(30);
+
+/// Asks again and again until the answer is there.
+pub(crate) async fn eventually<T, F: Future<Output = Result<Option<T>>>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> Result<T> {
+    let asking = async {
+        loop {
+            if let Some(found) = ask().await? {
+                return Ok(found);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    match tokio::time::timeout(EVENTUALLY, asking).await {
+        Ok(found) => found,
+        Err(_) => bail!("{what} did not come to be within {} s", EVENTUALLY.as_secs()),
+    }
+}
+
+fn main() -> ExitCode {
+    isolation::start(|arguments| run(Selection::from_arguments(arguments)))
+}
+
+async fn run(selection: Selection) -> Result<ExitCode> {
+    let is_whole = selection.filters.is_empty();
+    let mut suite = Suite::new("doors", selection);
+    for (group, cases) in all() {
+        for case in cases {
+            let name = format!("{group}/{}", case.name);
+            suite.run(Case::new(name, move || on_fresh_server(case)).within(LIMIT)).await;
+        }
+    }
+    for case in auth::own_servers() {
+        suite.run(case).await;
+    }
+    corpus::run(&mut suite).await?;
+    if is_whole {
+        suite
+            .run(Case::new("every_route_of_the_document_was_asked", routes::every_route_of_the_document_was_asked))
+            .await;
+    }
+    Ok(suite.finish())
+}
+
+fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
+    vec![
+        ("sessions", sessions::cases()),
+        ("capacity", capacity::cases()),
+        ("output", output::cases()),
+        ("conversations", conversations::cases()),
+        ("processes", processes::cases()),
+        ("old_form", old_form::cases()),
+        ("restart", restart::cases()),
+        ("auth", auth::cases()),
+        ("bad_input", bad_input::cases()),
+        ("bad_bytes", bad_bytes::cases()),
+        ("readers", readers::cases()),
+    ]
+}
+
+/// Runs a case, then ends the server with everything in it: the case's own failure is told first.
+async fn on_fresh_server(case: DoorCase) -> Result<()> {
+    let server = TestServer::start_with(case.options).await?;
+    let client = server.client()?;
+    let mut door = Door { server, client };
+    (case.run)(&mut door).await?;
+    door.server.finish().await
+}

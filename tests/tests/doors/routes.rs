@@ -1,0 +1,33 @@
+//! Every route of the document was asked by some case of this suite.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use box_tests::TestServer;
+
+/// Paths and methods of the document that nobody asked.
+pub(crate) async fn every_route_of_the_document_was_asked() -> Result<()> {
+    let server = TestServer::start().await?;
+    let client = server.client()?;
+    let document = client.get("/openapi.json").await?.must(200)?;
+    let paths = document["paths"].as_object().context("no paths")?;
+    let asked = box_tests::http::asked();
+    let mut forgotten = BTreeSet::new();
+    for (template, methods) in paths {
+        for method in methods.as_object().context("no methods")?.keys() {
+            let is_asked = asked.iter().any(|(verb, path)| verb.eq_ignore_ascii_case(method) && fits(template, path));
+            if !is_asked {
+                forgotten.insert(format!("{method} {template}"));
+            }
+        }
+    }
+    ensure!(paths.len() > 25, "the document has only {} paths", paths.len());
+    ensure!(forgotten.is_empty(), "no case asks {forgotten:?}");
+    server.finish().await
+}
+
+fn fits(template: &str, path: &str) -> bool {
+    let (template, path): (Vec<&str>, Vec<&str>) = (template.split('/').collect(), path.split('/').collect());
+    let same = |(part, given): (&&str, &&str)| part.starts_with('{') || part == given;
+    template.len() == path.len() && template.iter().zip(&path).all(same)
+}
