@@ -8,6 +8,7 @@ pub mod host;
 pub mod isolation;
 pub mod leaks;
 pub mod report;
+pub mod restart_server;
 pub mod sinks;
 pub mod suite;
 pub mod system;

@@ -13,7 +13,7 @@ use crate::audit::{AuditEntry, Outcome};
 use crate::call::ExecStatus;
 use crate::link::{self, AttachedReader};
 use crate::store::{Change, Wait};
-use crate::{Error, Result, limits};
+use crate::{Error, Result, fault, limits};
 
 /// How often a command whose stream broke is attached to again before it is given up.
 const ATTACHES_MAX: u32 = 3;
@@ -30,10 +30,12 @@ impl Inner {
     ) -> Result<()> {
         let started = async {
             self.store.write(Change::PutExec(Box::new(exec.row())), Wait::Queued).await?;
+            fault::point("exec_row_queued");
             link::start(self.backend.dial(&standing.handle).await?, request).await
         };
         match started.await {
             Ok(attached) => {
+                fault::point("exec_started");
                 let (reader, writer) = attached.split();
                 *exec.writer.lock().await = Some(writer);
                 self.watched.execs_started.add();
@@ -144,8 +146,10 @@ impl Inner {
             self.discard(session, exec).await;
             return;
         }
+        fault::point("exec_told_to_end");
         let timed_out = matches!(&end, End::Told { info } if info.status == ExecStatus::TimedOut);
         if timed_out {
+            fault::point("exec_timed_out");
             self.watched.execs_timed_out.add();
         }
         session.touch();
@@ -164,6 +168,7 @@ impl Inner {
         if let Err(error) = self.store.write(Change::PutExec(Box::new(exec.row())), Wait::Queued).await {
             tracing::error!(exec.id = %exec.id, error = %error, "the end of a command cannot be written down");
         }
+        fault::point("exec_end_queued");
         if exec.process.is_none() {
             self.make_room(session, standing).await;
         }

@@ -15,7 +15,7 @@ use super::session::{Phase, Session, Standing, lock};
 use crate::journal::Journal;
 use crate::session::SessionState;
 use crate::store::{Change, ExecRow, ProcessRow, SessionKey, SessionRow, Wait};
-use crate::{Handle, Liveness, Result, link};
+use crate::{Handle, Liveness, Result, fault, link};
 
 /// Sessions that are looked at at the same time.
 const AT_ONCE_MAX: usize = 32;
@@ -46,6 +46,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
         running.spawn(async move { remove_orphan(&inner, &orphan).await });
     }
     while running.join_next().await.is_some() {}
+    fault::point("recovery_done");
     Ok(())
 }
 
@@ -98,6 +99,7 @@ async fn discard(inner: &Inner, row: &SessionRow, found: Option<Handle>) {
     if let Err(error) = inner.store.write(Change::DeleteSession(row.key.clone()), Wait::Committed).await {
         tracing::error!(session.id = %row.key.id, error = %error, "a session cannot be forgotten");
     }
+    fault::point("recovery_discarded");
 }
 
 /// Keeps a session in the list, so that its owner learns what became of it.
@@ -146,6 +148,7 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     let key = row.key.clone();
     let session = Arc::new(Session::remembered(row, inner.backend.name(), phase));
     inner.lock_sessions().insert(key, Arc::clone(&session));
+    fault::point("recovery_adopted");
     for row in execs {
         let exec = Arc::new(Exec::new(row));
         lock(&session.execs).insert(exec.id.clone(), exec);
@@ -166,6 +169,7 @@ async fn listen_again(inner: &Arc<Inner>, session: &Arc<Session>, standing: &Arc
         Ok(Again::Ended(end)) => inner.finish(session, standing, exec, end).await,
         Err(error) => inner.finish(session, standing, exec, exec.lost_end(&error.to_string())).await,
     }
+    fault::point("recovery_found_again");
 }
 
 /// Kills commands that run and that nobody remembers: whoever asked for them was never told their ids.
