@@ -115,11 +115,11 @@ impl Place {
         self.directory.path().join("server.log")
     }
 
-    /// The end of what all servers of this place logged.
+    /// The end of what servers of this place complained of.
     pub fn log_tail(&self) -> String {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(15)..].join("\n")
+        let lines: Vec<&str> = text.lines().filter(|line| !line.contains(" INFO ")).collect();
+        lines[lines.len().saturating_sub(8)..].join("\n")
     }
 
     /// Counts everything that exists now as having been there before.

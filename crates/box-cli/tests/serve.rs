@@ -1,84 +1,11 @@
 //! `strongbox serve`: how it starts, what it says, and how it stops.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::io::{BufRead, BufReader, Lines};
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+mod support;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-
-/// A server with a state of its own, on a free port.
-struct Server {
-    child: Child,
-    place: tempfile::TempDir,
-    said: Lines<BufReader<ChildStdout>>,
-    log: Lines<BufReader<ChildStderr>>,
-}
-
-fn strongbox(home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_strongbox"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRONGBOX_")) {
-        command.env_remove(name);
-    }
-    command.env("XDG_CONFIG_HOME", home).stdin(Stdio::null());
-    command
-}
-
-impl Server {
-    fn start(config: &str) -> Self {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("config.toml"), config).unwrap();
-        let notify = UnixDatagram::bind(place.path().join("notify")).unwrap();
-        let mut command = strongbox(place.path());
-        command.arg("serve").arg("--config").arg(place.path().join("config.toml"));
-        command.arg("--state-dir").arg(place.path().join("state")).args(["--listen=127.0.0.1:0", "--log-format=json"]);
-        command.env("NOTIFY_SOCKET", place.path().join("notify"));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut server = Self { child, place, said, log };
-        let mut told = [0; 64];
-        let count = notify.recv(&mut told).unwrap();
-        assert_eq!(&told[..count], b"READY=1", "{:?}", server.log.next());
-        server
-    }
-
-    fn state(&self) -> PathBuf {
-        self.place.path().join("state")
-    }
-
-    fn config(&self, text: &str) {
-        std::fs::write(self.place.path().join("config.toml"), text).unwrap();
-    }
-
-    fn send(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Reads the log up to a line with these words.
-    fn wait_for(&mut self, words: &str) -> Value {
-        loop {
-            let line = self.log.next().unwrap_or_else(|| panic!("the log ended without {words:?}")).unwrap();
-            if line.contains(words) {
-                return serde_json::from_str(&line).unwrap();
-            }
-        }
-    }
-
-    /// Asks the server by its socket.
-    fn ask(&self, arguments: &[&str]) -> Output {
-        strongbox(self.place.path()).args(arguments).arg("--state-dir").arg(self.state()).output().unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
+use support::server::{Server, strongbox};
 
 #[test]
 fn a_server_says_where_it_is_and_stops_when_asked() {
@@ -96,7 +23,7 @@ fn a_server_says_where_it_is_and_stops_when_asked() {
 
 #[test]
 fn a_new_configuration_is_taken_over_and_a_bad_one_is_not() {
-    let mut server = Server::start("max_sessions = 5\n");
+    let server = Server::start("max_sessions = 5\n");
     let limit = |server: &Server| -> Value {
         serde_json::from_slice::<Value>(&server.ask(&["status", "--json"]).stdout).unwrap()["max_sessions"].clone()
     };

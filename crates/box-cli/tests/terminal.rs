@@ -1,5 +1,7 @@
-//! `strongbox run -it` on a real pseudo-terminal.
+//! `strongbox run -it`, `shell` and `attach` on a real pseudo-terminal.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,6 +11,7 @@ use std::process::{Child, Command};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use support::server::{Server, strongbox};
 
 /// A pseudo-terminal: our end and the program's.
 struct Terminal {
@@ -33,10 +36,10 @@ impl Terminal {
     }
 
     /// Starts the program with this as its controlling terminal.
-    fn start(&self, argv: &[&str]) -> Child {
+    fn start(&self, arguments: &[&str]) -> Child {
         let end = || self.theirs.as_fd().try_clone_to_owned().unwrap();
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_strongbox"), "run", "-it", "--"]).args(argv);
+        command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_strongbox")]).args(arguments);
         command.env("TERM", "vt100").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap()
     }
 
@@ -63,7 +66,7 @@ impl Terminal {
 fn a_shell_in_a_box_is_a_shell() {
     let mut terminal = Terminal::new(40, 100);
     let before = format!("{:?}", tcgetattr(&terminal.theirs).unwrap());
-    let mut child = terminal.start(&["sh"]);
+    let mut child = terminal.start(&["run", "-it", "--", "sh"]);
     terminal.type_in("tty -s && echo $((6 * 7)) $TERM $(stty size)\n");
     terminal.expect("42 vt100 40 100");
     terminal.resize(30, 90);
@@ -85,6 +88,49 @@ fn a_shell_in_a_box_is_a_shell() {
 fn the_terminal_is_given_back_after_an_error_too() {
     let terminal = Terminal::new(24, 80);
     let before = format!("{:?}", tcgetattr(&terminal.theirs).unwrap());
-    assert_eq!(terminal.start(&["no-such-program"]).wait().unwrap().code(), Some(127));
+    assert_eq!(terminal.start(&["run", "-it", "--", "no-such-program"]).wait().unwrap().code(), Some(127));
     assert_eq!(format!("{:?}", tcgetattr(&terminal.theirs).unwrap()), before);
+}
+
+#[test]
+fn a_shell_in_a_session_is_a_shell_too() {
+    let server = Server::start("");
+    let state = server.state();
+    let mut terminal = Terminal::new(40, 100);
+    let before = format!("{:?}", tcgetattr(&terminal.theirs).unwrap());
+    let mut child = terminal.start(&["shell", "--state-dir", state.to_str().unwrap(), "s", "--", "sh"]);
+    terminal.type_in("tty -s && echo $((6 * 7)) $TERM $(stty size)\n");
+    terminal.expect("42 vt100 40 100");
+    terminal.resize(30, 90);
+    // The new size travels on its own way; the shell is asked until it has arrived.
+    terminal.type_in("while test \"$(stty size)\" != '30 90'; do sleep 0.05; done; echo resi''zed\n");
+    terminal.expect("resized");
+    terminal.type_in("exit 5\n");
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert_eq!(format!("{:?}", tcgetattr(&terminal.theirs).unwrap()), before, "the terminal is as it was");
+}
+
+#[test]
+fn one_key_detaches_from_a_process_without_ending_it() {
+    let server = Server::start("");
+    let state = server.state();
+    let started = strongbox(server.place.path())
+        .args(["process", "start", "s", "--state-dir", state.to_str().unwrap(), "--", "cat"])
+        .output()
+        .unwrap();
+    assert_eq!(started.status.code(), Some(0), "{started:?}");
+    let mut terminal = Terminal::new(24, 80);
+    let before = format!("{:?}", tcgetattr(&terminal.theirs).unwrap());
+    let mut child = terminal.start(&["attach", "--state-dir", state.to_str().unwrap(), "s"]);
+    terminal.expect("Ctrl-] detaches");
+    terminal.type_in("wo''rds\n");
+    // Once as it was typed and once from the process.
+    let shown = terminal.expect("wo''rds\r\nwo''rds\r\n");
+    assert!(!shown.contains('\u{1d}'), "{shown:?}");
+    terminal.type_in("\u{1d}");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(format!("{:?}", tcgetattr(&terminal.theirs).unwrap()), before, "the terminal is as it was");
+    let shown = server.ask(&["process", "show", "s", "--json"]);
+    let process: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(process["status"], "running", "{process}");
 }

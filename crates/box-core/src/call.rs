@@ -90,6 +90,9 @@ pub struct ExecInfo {
     /// Where that session's box lives.
     #[schema(value_type = String, example = "native")]
     pub backend_name: BackendName,
+    /// What it runs: its words, or the line for the shell. Cut after a while.
+    #[serde(default)]
+    pub command: String,
     /// How it stands.
     pub status: ExecStatus,
     /// What it returned; nothing while it runs, when its deadline passed, and when a signal ended it.
@@ -116,11 +119,16 @@ pub struct ExecInfo {
 
 impl ExecInfo {
     /// A command that starts now.
-    pub fn started(exec_id: ExecId, session_id: SessionId, backend_name: BackendName) -> Self {
+    pub fn started(exec_id: ExecId, session_id: SessionId, backend_name: BackendName, program: &Program) -> Self {
+        let words = match program {
+            Program::Shell(line) => line.clone(),
+            Program::Argv(argv) => argv.join(" "),
+        };
         Self {
             exec_id,
             session_id,
             backend_name,
+            command: words.chars().take(limits::COMMAND_SHOWN_CHARS).collect(),
             status: ExecStatus::Running,
             exit_code: None,
             signal: None,

@@ -39,6 +39,8 @@ pub const PROCESS_ID_BYTES_MAX: usize = 64;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 /// Longest idle time of a session: thirty days.
 pub const TTL_SEC_MAX: u64 = 30 * 24 * 3600;
+/// Deadline of a command with a terminal: a day.
+pub const TERMINAL_TIMEOUT_SEC: u64 = 24 * 3600;
 /// Where commands work unless they say otherwise.
 pub const WORKSPACE: &str = "/workspace";
 /// Most entries on one page of a list.
@@ -53,6 +55,8 @@ pub const READ_BYTES_MAX: usize = 1 << 20;
 pub const STDIN_BYTES_MAX: usize = 8 << 20;
 /// Finished execs that a session remembers.
 pub const FINISHED_EXECS_MAX: usize = 128;
+/// Characters of a command that are shown in lists.
+pub const COMMAND_SHOWN_CHARS: usize = 200;
 /// Characters of an error that are remembered.
 pub const ERROR_CHARS_MAX: usize = 1000;
 /// Runs of a managed process whose output is kept.

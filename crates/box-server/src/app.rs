@@ -1,6 +1,5 @@
 //! What every handler works with.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use box_core::{BackendName, Caller, Capabilities, Service, Store};
@@ -91,18 +90,5 @@ impl App {
     /// How the backend stands, looked at now and then.
     pub(crate) async fn backend(&self, caller: &Caller) -> Result<(BackendName, Capabilities), Failure> {
         Ok(self.0.backend.get(self.service().backend_info(caller)).await?)
-    }
-
-    /// Does something to its end, also when the caller hangs up meanwhile: what was begun is never left half done.
-    pub(crate) async fn finish<T, F>(&self, work: impl FnOnce(Service) -> F) -> Result<T, Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = box_core::Result<T>> + Send + 'static,
-    {
-        let done = self.tasks().spawn(work(self.service().clone()));
-        match done.await {
-            Ok(result) => Ok(result?),
-            Err(error) => Err(Failure::internal(error.to_string())),
-        }
     }
 }

@@ -138,7 +138,7 @@ async fn refuse_open_door(app: &App, address: SocketAddr) -> Result<(), Error> {
     }
     Err(Error::new(format!(
         "{address} can be reached from other machines and there is no token, so anybody could run commands here; make one with \
-         `strongbox token create NAME`, or listen on 127.0.0.1"
+         `strongbox token create --name NAME`, or listen on 127.0.0.1"
     )))
 }
 

@@ -8,6 +8,11 @@ pub(crate) const BODY_BYTES_MAX: usize = 8 << 20;
 pub(crate) const BODY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Longest time for a whole body: whoever sends a byte now and then is not waited for.
 pub(crate) const BODY_TIME_MAX: Duration = Duration::from_mins(2);
+/// How much of a body that is too large is thrown away before the connection is closed. A client that still writes when we close
+/// would see a broken connection instead of our answer.
+pub(crate) const BODY_DISCARD_BYTES_MAX: usize = 128 << 20;
+/// How long that may take.
+pub(crate) const BODY_DISCARD_TIME_MAX: Duration = Duration::from_secs(5);
 /// Values in one JSON body, counted at every depth. The largest honest body has 4096 arguments and 1024 variables.
 pub(crate) const JSON_VALUES_MAX: usize = 16 << 10;
 

@@ -177,3 +177,6 @@ async fn rest_after(error: &std::io::Error) {
     tracing::warn!(error = %error, "a connection could not be accepted");
     sleep(ACCEPT_REST).await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! What tests of several modules need.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -8,14 +9,13 @@ use async_trait::async_trait;
 use box_core::backend::{Finding, FindingState};
 use box_core::call::{Cursor, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
 use box_core::store::{Change, Loaded, Wait};
-use box_core::token::TokenRow;
+use box_core::token::{TokenRow, mint};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
     ServiceConfig, Stats, Store, TenantId,
 };
 use box_wire::BoxId;
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 
 use crate::body::{Fields, FromFields};
 use crate::failure::Failure;
@@ -126,6 +126,10 @@ impl Backend for Nowhere {
         nowhere()
     }
 
+    async fn journal(&self, _handle: &Handle) -> Result<OwnedFd> {
+        nowhere()
+    }
+
     async fn stats(&self, _handle: &Handle) -> Result<Stats> {
         nowhere()
     }
@@ -141,20 +145,14 @@ impl Backend for Nowhere {
 
 /// A service without boxes.
 pub(crate) async fn service(store: Arc<dyn Store>) -> Service {
-    Service::open(Arc::new(Nowhere), store, ServiceConfig::default()).await.unwrap()
+    Service::open(Arc::new(Nowhere), store, None, ServiceConfig::default()).await.unwrap()
 }
 
-/// A token with the scope exec.
-pub(crate) fn token(name: &str, secret: &str) -> TokenRow {
-    TokenRow {
-        id: name.to_owned(),
-        name: name.to_owned(),
-        hash: Sha256::digest(secret).iter().map(|byte| format!("{byte:02x}")).collect(),
-        tenant: TenantId::default(),
-        scopes: BTreeSet::from([Scope::Exec]),
-        created_at: Timestamp::UNIX_EPOCH,
-        expires_at: None,
-    }
+/// A token with the scope exec: its secret, and what is remembered of it.
+pub(crate) fn token(name: &str) -> (String, TokenRow) {
+    let scopes = BTreeSet::from([Scope::Exec]);
+    let (secret, row) = mint(name, TenantId::default(), scopes, None, Timestamp::now()).unwrap();
+    (secret.expose().to_owned(), row)
 }
 
 /// A managed process that runs.

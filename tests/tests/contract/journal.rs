@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use box_core::{Backend, Handle, Journal, Liveness, link};
+use box_core::{Backend, Handle, Liveness, link};
 use box_tests::ground::{fresh_id, private_directory, shell, unique, with_stdin};
 use box_tests::{Ground, TestBox, host};
 use box_wire::limits::{JOURNAL_BYTES_MIN, STREAMS_PER_EXEC_MAX};
@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         input_comes_from_anybody_who_is_attached,
         input_of_one_who_hung_up_is_not_lost,
         a_flood_keeps_its_beginning_and_its_end_and_blocks_nobody,
+        a_flood_is_read_rightly_while_it_is_written,
         a_flood_of_those_left_behind_does_not_delay_the_end,
         a_deadline_passes_with_nobody_attached,
         running_execs_are_listed,
@@ -162,9 +163,33 @@ async fn a_flood_keeps_its_beginning_and_its_end_and_blocks_nobody(ground: Arc<G
     Ok(())
 }
 
+async fn a_flood_is_read_rightly_while_it_is_written(ground: Arc<Ground>) -> Result<()> {
+    let kept = Kept::new(&ground).await?;
+    // Lines of eight bytes that say where they are.
+    let output = Output::Journal { bytes_max: 4 * JOURNAL_BYTES_MIN };
+    let request = ExecRequest { output, ..journalled("seq -w 3000000") };
+    kept.start_and_leave(&request).await?;
+    let mut from = 0;
+    let written = loop {
+        // Asked before reading: what is there when the end is, is all there is.
+        let end = kept.journal.end(&request.id)?;
+        let chunk = kept.journal.read(&request.id, StreamName::Stdout, from, 50_000).await?;
+        let is_right =
+            |(at, byte): (u64, &u8)| format!("{:07}\n", at / 8 + 1).as_bytes().get((at % 8) as usize) == Some(byte);
+        ensure!((chunk.start..).zip(&chunk.bytes).step_by(97).all(is_right), "wrong bytes at {}", chunk.start);
+        from = chunk.start + chunk.bytes.len() as u64;
+        match end {
+            Some(record) if chunk.bytes.is_empty() => break record.stdout_bytes,
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    ensure!(written == 24_000_000 && from == written, "read to {from} of {written}");
+    Ok(())
+}
+
 async fn a_flood_of_those_left_behind_does_not_delay_the_end(ground: Arc<Ground>) -> Result<()> {
     let kept = Kept::new(&ground).await?;
-    let request = journalled(&format!("yes & {}; exit 4", until("go")));
+    let request = journalled(&format!("yes & yes & {}; exit 4", until("go")));
     let (mut reader, _writer) = kept.start(&request).await?;
     progress(&mut reader, 1 << 20).await?;
     kept.one.check("touch /workspace/go").await?;
@@ -313,7 +338,7 @@ async fn a_journalled_exec_is_found_again_after_a_restart(_: Arc<Ground>) -> Res
     let first: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
     let handle = first.create(&fresh_id("journal")?, &spec()).await?;
     let one = TestBox { backend: Arc::clone(&first), handle };
-    let kept = Kept { journal: Journal::open(one.backend.journal(&one.handle).await?), one };
+    let kept = Kept::of(one).await?;
     let request = journalled(&format!("echo before; {}; echo after", until("go")));
     kept.start_and_leave(&request).await?;
     let remembered = serde_json::to_string(&kept.one.handle)?;
@@ -321,8 +346,7 @@ async fn a_journalled_exec_is_found_again_after_a_restart(_: Arc<Ground>) -> Res
     let handle: Handle = serde_json::from_str(&remembered)?;
     let second: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
     ensure!(second.adopt(&handle).await? == Liveness::Running);
-    let one = TestBox { backend: second, handle };
-    let kept = Kept { journal: Journal::open(one.backend.journal(&one.handle).await?), one };
+    let kept = Kept::of(TestBox { backend: second, handle }).await?;
     let outcome = follow_after_restart(&kept, &request.id).await;
     let text = kept.stdout(&request.id).await;
     kept.one.destroy().await?;

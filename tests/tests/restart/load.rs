@@ -134,7 +134,7 @@ async fn hold(place: &Place, client: &Client, ledger: &Ledger) -> Result<()> {
         });
     }
     let listed = client.get("sessions").await?.good()?;
-    let sessions = listed["sessions"].as_array().map_or(0, Vec::len);
+    let sessions = listed.as_array().map_or(0, Vec::len);
     let boxes = boxes_on_file(&place.state());
     ensure!(boxes.len() == sessions, "{sessions} sessions and {} boxes", boxes.len());
     Ok(())

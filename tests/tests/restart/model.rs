@@ -182,7 +182,7 @@ impl Life {
     /// Holds that what can be seen is what the model says. Nothing is woken by looking.
     async fn hold(&self, client: &Client) -> Result<()> {
         let listed = client.get("sessions").await?.good()?;
-        let ids: Vec<_> = listed["sessions"].as_array().into_iter().flatten().map(|one| &one["session_id"]).collect();
+        let ids: Vec<_> = listed.as_array().into_iter().flatten().map(|one| &one["session_id"]).collect();
         let expected: Vec<_> = self.model.keys().collect();
         ensure!(json!(ids) == json!(expected), "sessions are {ids:?}, and should be {expected:?}");
         for (session, model) in &self.model {

@@ -42,7 +42,7 @@ async fn killed_at(place: Arc<Place>, step: &'static str) -> Result<()> {
     let server = place.start().await.context("the next start")?;
     story.hold(&server.client).await?;
     let listed = server.client.get("sessions").await?.good()?;
-    let sessions = listed["sessions"].as_array().map_or(0, Vec::len);
+    let sessions = listed.as_array().map_or(0, Vec::len);
     let boxes = boxes_on_file(&place.state());
     ensure!(boxes.len() == sessions, "{sessions} sessions and the boxes {boxes:?}");
     server.kill().await

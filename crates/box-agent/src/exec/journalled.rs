@@ -246,6 +246,20 @@ mod tests {
     }
 
     #[test]
+    fn output_that_never_stops_is_not_taken_for_ever_after_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let opened = OwnedFd::from(std::fs::File::open(directory.path()).unwrap());
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut journalled = Journalled::new("e".parse().unwrap(), 1 << 20, ours.into(), Inbox::default());
+        let endless = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
+        let mut child = Spawned { terminal: Some(endless), ..child() };
+        assert!((0..100).all(|_| !journalled.move_output(&opened, &mut child, false)), "it is over before the end");
+        let before = journalled.bytes();
+        assert!((0..100).any(|_| journalled.move_output(&opened, &mut child, true)), "it is never over");
+        assert!(journalled.bytes() - before >= LAST_WORDS_BYTES_MAX, "last words may be lost");
+    }
+
+    #[test]
     fn a_listener_that_does_not_read_is_told_less_and_not_more() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut journalled = Journalled::new("e".parse().unwrap(), 1 << 20, ours.into(), Inbox::default());

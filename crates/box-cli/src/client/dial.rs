@@ -60,9 +60,10 @@ fn unreachable(address: &Address, error: &io::Error) -> Fault {
             fault.hint(format!("{path} belongs to another user; use sudo, or --url and a token of that server"))
         }
         (Address::Unix(path), _) => fault.hint(start_command(path)),
-        (Address::Network(network), io::ErrorKind::InvalidData) if network.is_encrypted => fault.hint(
-            "the certificate is not trusted here; name the file of its issuer in SSL_CERT_FILE, or check the host name",
-        ),
+        (Address::Network(network), io::ErrorKind::InvalidData) if network.is_encrypted => {
+            Fault::new(format!("the server at {address} is not trusted: {error}"))
+                .hint("name the file of its certificate's issuer in SSL_CERT_FILE, and check the host name")
+        }
         _ => fault.hint("start one with `strongbox serve`, or name the right place with --url or STRONGBOX_URL"),
     }
 }

@@ -55,6 +55,7 @@ mod tests {
             exec_id: "e".parse().unwrap(),
             session_id: "s".parse().unwrap(),
             backend_name: box_core::BackendName::Native,
+            command: "true".to_owned(),
             status: ExecStatus::Completed,
             exit_code: None,
             signal: None,

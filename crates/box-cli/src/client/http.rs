@@ -105,7 +105,12 @@ impl Client {
     pub(crate) async fn open(&self, request: Request<Full<Bytes>>) -> Result<Opened, Fault> {
         let stream = dial::dial(&self.address).await?;
         let broken = |error: hyper::Error| {
-            Fault::new(format!("the connection to {} broke: {error}", self.address)).code("unreachable")
+            let fault = Fault::new(format!("the connection to {} broke: {error}", self.address)).code("unreachable");
+            if error.is_parse() {
+                fault.hint("is this a strongbox server, and not one of https:// or http:// instead?")
+            } else {
+                fault
+            }
         };
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;

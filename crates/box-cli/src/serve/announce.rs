@@ -26,7 +26,7 @@ fn text(addresses: &[String], has_tokens: bool, state_dir: &Path) -> String {
         (None, _) => "Token:       not needed: only this user's own commands can come in".to_owned(),
         (Some(_), true) => "Token:       needed over TCP (STRONGBOX_TOKEN); not needed over the unix socket".to_owned(),
         (Some(_), false) => format!(
-            "Token:       not needed: only programs of this machine can come in. Make one with\n             \
+            "Token:       not needed: every user of this machine can come in. To change that:\n             \
              strongbox token create{named} --name NAME"
         ),
     });
@@ -45,7 +45,7 @@ mod tests {
         insta::assert_snapshot!(said.replace(env!("CARGO_PKG_VERSION"), "VERSION"), @r"
         strongbox VERSION serves at http://127.0.0.1:5410 and unix:/srv/state/strongbox.sock
         Interface:   http://127.0.0.1:5410/openapi.json
-        Token:       not needed: only programs of this machine can come in. Make one with
+        Token:       not needed: every user of this machine can come in. To change that:
                      strongbox token create --state-dir /srv/state --name NAME
         Try:         strongbox exec --state-dir /srv/state demo -- echo hello
         ");

@@ -1,6 +1,7 @@
 //! `strongbox serve`: the composition root. Every part of the server is made here, and nowhere else does one know of another.
 
 mod announce;
+mod descriptors;
 mod log;
 mod notify;
 mod signals;
@@ -104,6 +105,7 @@ impl Server {
     async fn start(config: &Config) -> Result<Self, Fault> {
         // Taken over first: a signal that comes while boxes are adopted must not tear that apart.
         let orders = Orders::listen().map_err(|error| Fault::new(format!("signals cannot be received: {error}")))?;
+        descriptors::make_room(config.service().max_sessions);
         let state = StateDir::open(&config.state_dir)?;
         let store = state.store()?;
         let backend = open_backend(config, &state, store.as_ref()).await?;

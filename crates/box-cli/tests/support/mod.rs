@@ -1,6 +1,8 @@
 //! Runs the program as a caller would.
 #![expect(dead_code, reason = "each test program uses another part of this")]
 
+pub(crate) mod server;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};

@@ -6,12 +6,12 @@ use box_wire::{EndRecord, Ending, ExecId, Exit};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::Error;
 use crate::call::{ExecInfo, ExecStatus, ProcessId, Receipt};
 use crate::link::AttachedWriter;
 use crate::output::Clipped;
 use crate::session::SessionId;
 use crate::store::{ExecRow, SessionKey};
-use crate::{BackendName, Error};
 
 /// A command that lives, or lived.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(super) struct Exec {
     pub(super) process: Option<ProcessId>,
     /// The caller's key, and what the call looked like.
     pub(super) idempotency: Option<(String, String)>,
-    backend: BackendName,
-    started_at: Timestamp,
+    /// What was known of it when it started.
+    first: ExecInfo,
     news: watch::Sender<News>,
     /// What it said, kept here when its session goes with it.
     pub(super) captured: Mutex<Option<(Clipped, Clipped)>>,
@@ -69,13 +69,12 @@ impl Exec {
         };
         Self {
             key: row.key,
-            id: row.info.exec_id,
+            id: row.info.exec_id.clone(),
             output_limit_chars: row.output_limit_chars,
             destroys_on_timeout: row.destroys_on_timeout,
             process: row.process,
             idempotency: row.idempotency,
-            backend: row.info.backend_name,
-            started_at: row.info.started_at,
+            first: ExecInfo { status: ExecStatus::Running, ..row.info },
             news: watch::Sender::new(news),
             captured: Mutex::default(),
             writer: tokio::sync::Mutex::default(),
@@ -147,11 +146,10 @@ impl Exec {
 
     fn running_info(&self, news: &News) -> ExecInfo {
         ExecInfo {
-            duration_ms: millis_since(self.started_at),
-            started_at: self.started_at,
+            duration_ms: millis_since(self.first.started_at),
             stdout_bytes: news.stdout_bytes,
             stderr_bytes: news.stderr_bytes,
-            ..ExecInfo::started(self.id.clone(), self.key.id.clone(), self.backend)
+            ..self.first.clone()
         }
     }
 

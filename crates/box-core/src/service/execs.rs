@@ -158,6 +158,16 @@ impl Inner {
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Exec>)> {
         check(&call)?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
+        let (inner, caller) = (Arc::clone(self), caller.clone());
+        self.to_the_end(async move { inner.start_exec(&caller, session, call).await }).await
+    }
+
+    async fn start_exec(
+        self: &Arc<Self>,
+        caller: &Caller,
+        session: Arc<Session>,
+        call: ExecCall,
+    ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Exec>)> {
         let _used = session.start_use();
         let standing = self.wake(&session).await?;
         let config = session.config();
@@ -179,7 +189,12 @@ impl Inner {
 
     /// The request to the agent that a call means in a session.
     fn wire_request(&self, config: &SessionConfig, call: &ExecCall) -> Result<ExecRequest> {
-        let timeout_ms = call.timeout_ms.unwrap_or(config.timeout_sec * 1000).min(config.timeout_sec_max * 1000);
+        // Somebody sits at a terminal; the deadlines of a profile are for commands.
+        let (usual_sec, max_sec) = match call.terminal {
+            Some(_) => (limits::TERMINAL_TIMEOUT_SEC, limits::TERMINAL_TIMEOUT_SEC),
+            None => (config.timeout_sec, config.timeout_sec_max),
+        };
+        let timeout_ms = call.timeout_ms.unwrap_or(usual_sec * 1000).min(max_sec * 1000);
         let user = call.user.unwrap_or(box_wire::User::ROOT);
         let request = ExecRequest {
             env: environment_of(config, user, &call.env),
@@ -199,7 +214,7 @@ impl Inner {
         let on_timeout = call.on_timeout.unwrap_or(config.on_timeout);
         Exec::new(ExecRow {
             key: session.key.clone(),
-            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name()),
+            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name(), &wire.program),
             output_limit_chars: call.output_limit_chars.unwrap_or(self.config().output_limit_chars),
             destroys_on_timeout: on_timeout == OnTimeout::Destroy,
             process: None,
@@ -298,8 +313,16 @@ enum Input {
     Size(WindowSize),
 }
 
-/// Checks what only the service knows the bounds of.
+/// Checks everything that does not depend on the session, so that a bad call does not make one.
 fn check(call: &ExecCall) -> Result<()> {
+    let alone = ExecRequest {
+        env: call.env.clone(),
+        terminal: call.terminal,
+        timeout_ms: call.timeout_ms,
+        user: call.user,
+        ..ExecRequest::new(new_exec_id()?, call.program.clone())
+    };
+    alone.validate()?;
     if let CallStdin::Bytes(bytes) = &call.stdin
         && bytes.len() > limits::STDIN_BYTES_MAX
     {

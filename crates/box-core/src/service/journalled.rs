@@ -91,7 +91,7 @@ impl Inner {
             };
             *exec.writer.lock().await = None;
             match self.find_again(standing, exec).await {
-                Ok(Again::Ended(end)) => return end,
+                Ok(Again::Ended(end)) => return *end,
                 Ok(Again::Runs(again)) => reader = again,
                 Err(error) => {
                     let going = matches!(session.phase(), Phase::Destroying(_) | Phase::Gone(_));
@@ -109,7 +109,7 @@ impl Inner {
 
     /// Finds a command again: by its end in the journal, or by attaching to it.
     pub(super) async fn find_again(&self, standing: &Standing, exec: &Exec) -> Result<Again> {
-        let ended = |record: Option<EndRecord>| record.map(|record| Again::Ended(exec.end_of(record)));
+        let ended = |record: Option<EndRecord>| record.map(|record| Again::Ended(Box::new(exec.end_of(record))));
         if let Some(again) = ended(standing.journal.end(&exec.id)?) {
             return Ok(again);
         }
@@ -122,7 +122,7 @@ impl Inner {
                         *exec.writer.lock().await = Some(writer);
                         return Ok(Again::Runs(reader));
                     }
-                    Ok(Some(record)) => return Ok(Again::Ended(exec.end_of(record))),
+                    Ok(Some(record)) => return Ok(Again::Ended(Box::new(exec.end_of(record)))),
                     Err(error) => error,
                 }
             }
@@ -225,7 +225,7 @@ impl Inner {
 /// What looking for a command came to.
 pub(super) enum Again {
     Runs(AttachedReader),
-    Ended(End),
+    Ended(Box<End>),
 }
 
 /// Finished commands beyond what a session keeps, oldest first.

@@ -279,6 +279,14 @@ impl Inner {
         sessions.values().filter(|session| session.key.tenant == caller.tenant).cloned().collect()
     }
 
+    /// Does something to its end, whether or not whoever asked for it stays.
+    async fn to_the_end<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        match self.tasks.spawn(work).await {
+            Ok(done) => done,
+            Err(error) => Err(Error::Setup { step: "service".to_owned(), reason: error.to_string() }),
+        }
+    }
+
     /// The session of an id, in whatever state it is.
     fn find(&self, caller: &Caller, id: &SessionId) -> Result<Arc<Session>> {
         caller.require(Scope::Exec)?;

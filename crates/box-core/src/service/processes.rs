@@ -67,12 +67,16 @@ impl Service {
     pub async fn stop_process(&self, caller: &Caller, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
         let session = self.inner.find(caller, id)?;
         let process = session.process(process)?;
-        let _used = session.start_use();
-        let standing = session.standing()?;
-        self.inner.stop_process(&standing, &process).await?;
-        let info = process_info(&session, &standing, &process).await;
-        self.inner.forget_process(&session, &process).await;
-        Ok(info)
+        let inner = Arc::clone(&self.inner);
+        let stopped = async move {
+            let _used = session.start_use();
+            let standing = session.standing()?;
+            inner.stop_process(&standing, &process).await?;
+            let info = process_info(&session, &standing, &process).await;
+            inner.forget_process(&session, &process).await;
+            Ok(info)
+        };
+        self.inner.to_the_end(stopped).await
     }
 }
 
@@ -84,10 +88,18 @@ impl Inner {
         request: &SessionRequest,
         call: ProcessCall,
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Process>)> {
-        if call.command.trim().is_empty() {
-            return Err(Invalid::new("command", call.command, "a program to run").into());
-        }
+        check(&call)?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
+        let (inner, caller) = (Arc::clone(self), caller.clone());
+        self.to_the_end(async move { inner.begin_first_run(&caller, session, call).await }).await
+    }
+
+    async fn begin_first_run(
+        self: &Arc<Self>,
+        caller: &Caller,
+        session: Arc<Session>,
+        call: ProcessCall,
+    ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Process>)> {
         let _used = session.start_use();
         let standing = self.wake(&session).await?;
         self.make_way(&session, &standing, &call).await?;
@@ -161,7 +173,7 @@ impl Inner {
         let wire = self.run_request(session, process)?;
         let exec = Arc::new(Exec::new(ExecRow {
             key: session.key.clone(),
-            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name()),
+            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name(), &wire.program),
             output_limit_chars: self.config().output_limit_chars,
             destroys_on_timeout: false,
             process: Some(process.call.process_id.clone()),
@@ -183,7 +195,6 @@ impl Inner {
 
     fn run_request(&self, session: &Session, process: &Process) -> Result<ExecRequest> {
         let call = &process.call;
-        let argv = std::iter::once(&call.command).chain(&call.args).cloned().collect();
         let (env, cwd) = session.with_config(|config| {
             (environment_of(config, box_wire::User::ROOT, &call.env), workdir(config, call.cwd.as_ref()))
         });
@@ -192,7 +203,7 @@ impl Inner {
             cwd,
             stdin: Stdin::Stream,
             output: Output::Journal { bytes_max: self.config().journal_bytes_max },
-            ..ExecRequest::new(new_exec_id()?, Program::Argv(argv))
+            ..ExecRequest::new(new_exec_id()?, program(call))
         };
         request.validate()?;
         Ok(request)
@@ -295,6 +306,19 @@ impl Inner {
         }
         fault::point("process_forgotten");
     }
+}
+
+/// Checks everything that does not depend on the session, so that a bad call does not make one.
+fn check(call: &ProcessCall) -> Result<()> {
+    if call.command.trim().is_empty() {
+        return Err(Invalid::new("command", &call.command, "a program to run").into());
+    }
+    let alone = ExecRequest { env: call.env.clone(), ..ExecRequest::new(new_exec_id()?, program(call)) };
+    Ok(alone.validate()?)
+}
+
+fn program(call: &ProcessCall) -> Program {
+    Program::Argv(std::iter::once(&call.command).chain(&call.args).cloned().collect())
 }
 
 fn libc_sigterm() -> i32 {

@@ -166,7 +166,7 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
 async fn listen_again(inner: &Arc<Inner>, session: &Arc<Session>, standing: &Arc<Standing>, exec: &Arc<Exec>) {
     match inner.find_again(standing, exec).await {
         Ok(Again::Runs(reader)) => inner.listen(session, standing, exec, reader),
-        Ok(Again::Ended(end)) => inner.finish(session, standing, exec, end).await,
+        Ok(Again::Ended(end)) => inner.finish(session, standing, exec, *end).await,
         Err(error) => inner.finish(session, standing, exec, exec.lost_end(&error.to_string())).await,
     }
     fault::point("recovery_found_again");

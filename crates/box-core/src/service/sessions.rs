@@ -88,32 +88,28 @@ impl Service {
     /// Destroys a session with everything in it.
     pub async fn delete_session(&self, caller: &Caller, id: &SessionId) -> Result<()> {
         let session = self.inner.find(caller, id)?;
-        let removed = self.inner.remove(&session).await;
-        self.inner.noting(caller, "delete_session", id, removed).await?;
-        self.inner.audit(entry(caller, "delete_session", Outcome::Completed, id)).await;
-        Ok(())
+        let (inner, caller, id) = (Arc::clone(&self.inner), caller.clone(), id.clone());
+        let deleted = async move {
+            let removed = inner.remove(&session).await;
+            inner.noting(&caller, "delete_session", &id, removed).await?;
+            inner.audit(entry(&caller, "delete_session", Outcome::Completed, &id)).await;
+            Ok(())
+        };
+        self.inner.to_the_end(deleted).await
     }
 
     /// Stops a session where it is.
     pub async fn pause_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
         let session = self.inner.find(caller, id)?;
-        let _one_at_a_time = session.freezer.lock().await;
-        if let Phase::Running(standing) = session.phase() {
-            self.inner.backend.pause(&standing.handle).await?;
-            fault::point("session_paused");
-            session.change_phase(|phase| matches!(phase, Phase::Running(_)).then_some(Phase::Paused(standing)));
-            self.inner.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
-            fault::point("session_pause_written");
-        }
-        session.standing()?;
-        Ok(session.info())
+        let inner = Arc::clone(&self.inner);
+        self.inner.to_the_end(async move { inner.pause(&session).await.map(|()| session.info()) }).await
     }
 
     /// Lets a session go on.
     pub async fn resume_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
         let session = self.inner.find(caller, id)?;
-        self.inner.wake(&session).await?;
-        Ok(session.info())
+        let inner = Arc::clone(&self.inner);
+        self.inner.to_the_end(async move { inner.wake(&session).await.map(|_| session.info()) }).await
     }
 
     /// What the box of a session consumes now.
@@ -350,6 +346,18 @@ impl Inner {
         if let Err(error) = self.backend.destroy(&standing.handle).await {
             tracing::error!(session.id = %session.key.id, error = %error, "remains of a box cannot be removed");
         }
+    }
+
+    async fn pause(&self, session: &Session) -> Result<()> {
+        let _one_at_a_time = session.freezer.lock().await;
+        if let Phase::Running(standing) = session.phase() {
+            self.backend.pause(&standing.handle).await?;
+            fault::point("session_paused");
+            session.change_phase(|phase| matches!(phase, Phase::Running(_)).then_some(Phase::Paused(standing)));
+            self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
+            fault::point("session_pause_written");
+        }
+        session.standing().map(drop)
     }
 
     /// Lets a session go on if it is stopped.

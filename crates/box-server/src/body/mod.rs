@@ -6,6 +6,7 @@ mod strict;
 
 use std::cell::Cell;
 
+use axum::body::BodyDataStream;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
@@ -150,29 +151,43 @@ fn check_is_json(headers: &HeaderMap) -> Result<(), Failure> {
 /// Reads a body that is neither too large nor too slow.
 async fn read_all(request: Request) -> Result<Bytes, Failure> {
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let mut pieces = request.into_body().into_data_stream();
     if announced.is_some_and(|bytes: u64| bytes > limits::BODY_BYTES_MAX as u64) {
-        return Err(too_large());
+        return Err(too_large(pieces).await);
     }
-    let whole = read_pieces(request.into_body());
-    timeout(limits::BODY_TIME_MAX, whole).await.unwrap_or_else(|_| Err(too_slow()))
+    let whole = timeout(limits::BODY_TIME_MAX, read_pieces(&mut pieces)).await;
+    match whole.unwrap_or_else(|_| Err(too_slow()))? {
+        Some(whole) => Ok(whole),
+        None => Err(too_large(pieces).await),
+    }
 }
 
-async fn read_pieces(body: axum::body::Body) -> Result<Bytes, Failure> {
-    let mut pieces = body.into_data_stream();
+/// A whole body; nothing when it is too large.
+async fn read_pieces(pieces: &mut BodyDataStream) -> Result<Option<Bytes>, Failure> {
     let mut whole = BytesMut::new();
     loop {
         let piece = timeout(limits::BODY_PAUSE_MAX, pieces.next()).await.map_err(|_| too_slow())?;
-        let Some(piece) = piece else { return Ok(whole.freeze()) };
+        let Some(piece) = piece else { return Ok(Some(whole.freeze())) };
         let bad = |_| Failure::new(StatusCode::BAD_REQUEST, "bad_request", "the body ended before it was complete");
         let piece = piece.map_err(bad)?;
         if whole.len() + piece.len() > limits::BODY_BYTES_MAX {
-            return Err(too_large());
+            return Ok(None);
         }
         whole.extend_from_slice(&piece);
     }
 }
 
-fn too_large() -> Failure {
+async fn too_large(mut rest: BodyDataStream) -> Failure {
+    let discard = async {
+        let mut discarded = 0;
+        while let Some(Ok(piece)) = rest.next().await
+            && discarded < limits::BODY_DISCARD_BYTES_MAX
+        {
+            discarded += piece.len();
+        }
+    };
+    // The answer is the same however much could be thrown away.
+    let _ = timeout(limits::BODY_DISCARD_TIME_MAX, discard).await;
     let message = format!("a body may have at most {} bytes", limits::BODY_BYTES_MAX);
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }

@@ -32,9 +32,10 @@ struct Reader {
 
 impl Reader {
     fn refuse(&self, error: &serde_json::Error) -> Failure {
-        let field = self.field.borrow();
-        let field = field.as_deref().unwrap_or("body");
-        Failure::invalid(field, format!("the body is not usable JSON in {field}: {error}"))
+        match self.field.borrow().as_deref() {
+            Some(field) => Failure::invalid(field, format!("the body is not usable at {field}: {error}")),
+            None => Failure::invalid("body", format!("the body is not usable JSON: {error}")),
+        }
     }
 
     fn count<E: serde::de::Error>(&self) -> Result<(), E> {

@@ -1,8 +1,15 @@
 //! Characters that come in pieces, and going on from any cursor.
 
+use std::sync::Arc;
+
+use box_core::call::{ExecInfo, ExecStatus, Target};
+use box_core::{Caller, Store};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::{MemoryStore, service};
 
 fn output(stream: StreamName, bytes: &[u8], stdout: u64, stderr: u64) -> FollowEvent {
     FollowEvent::Output { stream, bytes: bytes.to_vec(), cursor: Cursor { run: 0, stdout, stderr } }
@@ -83,6 +90,72 @@ fn a_gap_says_how_much_is_missing_and_where_to_go_on() {
     let cursor = Cursor { run: 0, stdout: 100, stderr: 0 };
     let told = Teller::default().tell(&FollowEvent::Gap { stream: StreamName::Stdout, bytes: 100, cursor });
     assert_eq!(told, [Told { name: "gap", id: Some(cursor), data: json!({ "stream": "stdout", "bytes": 100 }) }]);
+}
+
+/// Tells what it was given, and then nothing for ever.
+struct Given(VecDeque<FollowEvent>);
+
+impl Feed for Given {
+    async fn next(&mut self) -> box_core::Result<Option<FollowEvent>> {
+        match self.0.pop_front() {
+            Some(event) => Ok(Some(event)),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn response(events: Vec<FollowEvent>, first: Option<Value>, closing: CancellationToken) -> Response {
+    let service = service(Arc::new(MemoryStore::default()) as Arc<dyn Store>).await;
+    let target = Target::Exec("e".parse().unwrap());
+    let line = Line { service, caller: Caller::local(), session: "s".parse().unwrap(), target };
+    respond(Given(events.into()), line, Cursor::default(), first, closing)
+}
+
+async fn text(response: Response) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+fn ended(cursor: Cursor) -> FollowEvent {
+    let info = ExecInfo {
+        exec_id: "e".parse().unwrap(),
+        session_id: "s".parse().unwrap(),
+        backend_name: box_core::BackendName::Native,
+        command: "true".to_owned(),
+        status: ExecStatus::Completed,
+        exit_code: Some(3),
+        signal: None,
+        oom_killed: false,
+        duration_ms: 1,
+        started_at: Timestamp::UNIX_EPOCH,
+        ended_at: None,
+        stdout_bytes: 3,
+        stderr_bytes: 0,
+        receipt: None,
+    };
+    FollowEvent::Ended { info: Box::new(info), cursor }
+}
+
+#[tokio::test]
+async fn events_are_written_as_browsers_read_them() {
+    let at = Cursor { run: 0, stdout: 3, stderr: 0 };
+    let events = vec![output(StreamName::Stdout, b"a\nb", 3, 0), ended(at)];
+    let response = response(events, Some(json!({ "exec_id": "e" })), CancellationToken::new()).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let text = text(response).await;
+    let events: Vec<&str> = text.trim_end().split("\n\n").collect();
+    assert_eq!(events[0], "event: started\nid: 0.0.0\ndata: {\"exec_id\":\"e\"}");
+    assert_eq!(events[1], "event: output\nid: 0.3.0\ndata: {\"offset\":0,\"stream\":\"stdout\",\"text\":\"a\\nb\"}");
+    assert!(events[2].starts_with("event: ended\nid: 0.3.0\ndata: {"), "{text}");
+    assert!(events[2].contains("\"exit_code\":3"), "what is known is told even without a result: {text}");
+    assert_eq!(events.len(), 3, "nothing follows the end");
+}
+
+#[tokio::test]
+async fn a_stopping_server_ends_its_streams_without_an_end_of_the_command() {
+    let closing = CancellationToken::new();
+    let response = response(vec![], None, closing.clone()).await;
+    closing.cancel();
+    assert_eq!(text(response).await, "");
 }
 
 fn pieces() -> impl Strategy<Value = Vec<(StreamName, Vec<u8>)>> {

@@ -77,16 +77,22 @@ pub(crate) async fn exec(
 ) -> Result<Response, Failure> {
     let (request, mut call) = body.into_call()?;
     call.idempotency_key = idempotency_key(&headers)?;
-    let (who, id) = (caller.clone(), session.clone());
-    let info = app.finish(|service| async move { service.exec(&who, &id, &request, call).await }).await?;
-    let exec = info.exec_id.clone();
-    let place = [("strongbox-exec-id", exec.to_string())];
-    let response = match Answer::wanted(&headers, &query) {
-        Answer::Started => (StatusCode::ACCEPTED, Json(info)).into_response(),
+    let wanted = Answer::wanted(&headers, &query);
+    if let Answer::Result = wanted {
+        let result = app.service().run(&caller, &session, &request, call).await?;
+        return Ok((place(&result.info), Json(result)).into_response());
+    }
+    let info = app.service().exec(&caller, &session, &request, call).await?;
+    let place = place(&info);
+    let response = match wanted {
         Answer::Events => stream(&app, caller, session, info).await?,
-        Answer::Result => Json(app.service().wait_exec(&caller, &session, &exec).await?).into_response(),
+        Answer::Result | Answer::Started => (StatusCode::ACCEPTED, Json(info)).into_response(),
     };
     Ok((place, response).into_response())
+}
+
+fn place(info: &ExecInfo) -> [(&'static str, String); 1] {
+    [("strongbox-exec-id", info.exec_id.to_string())]
 }
 
 /// The forms of the answer to an exec.

@@ -24,7 +24,7 @@ pub(crate) async fn start(
     InSession(session): InSession,
     Body(body): Body<ManagedBody>,
 ) -> Result<(StatusCode, Json<ProcessInfo>), Failure> {
-    run(app, caller, session, body.into_call(PathId::Absent)?).await
+    run(&app, &caller, &session, body.into_call(PathId::Absent)?).await
 }
 
 /// Starts a managed process of that id
@@ -37,20 +37,19 @@ pub(crate) async fn start_named(
     OfProcess(session, process): OfProcess,
     Body(body): Body<ManagedBody>,
 ) -> Result<(StatusCode, Json<ProcessInfo>), Failure> {
-    run(app, caller, session, body.into_call(PathId::Given(process))?).await
+    run(&app, &caller, &session, body.into_call(PathId::Given(process))?).await
 }
 
 async fn run(
-    app: App,
-    caller: Caller,
-    session: SessionId,
+    app: &App,
+    caller: &Caller,
+    session: &SessionId,
     call: ProcessCall,
 ) -> Result<(StatusCode, Json<ProcessInfo>), Failure> {
     // Old clients make the session first and expect to be told when it is not there.
-    app.service().get_session(&caller, &session).await?;
+    app.service().get_session(caller, session).await?;
     let request = SessionRequest::default();
-    let info =
-        app.finish(|service| async move { service.start_process(&caller, &session, &request, call).await }).await?;
+    let info = app.service().start_process(caller, session, &request, call).await?;
     Ok((StatusCode::CREATED, Json(info)))
 }
 

@@ -34,8 +34,7 @@ pub(crate) async fn start(
     Body(body): Body<ProcessBody>,
 ) -> Result<(StatusCode, Json<ProcessInfo>), Failure> {
     let (request, call) = body.into_call()?;
-    let info =
-        app.finish(|service| async move { service.start_process(&caller, &session, &request, call).await }).await?;
+    let info = app.service().start_process(&caller, &session, &request, call).await?;
     Ok((StatusCode::CREATED, Json(info)))
 }
 
@@ -60,6 +59,6 @@ pub(crate) async fn stop(
     Who(caller): Who,
     OfProcess(session, process): OfProcess,
 ) -> Result<Json<ProcessInfo>, Failure> {
-    let info = app.finish(|service| async move { service.stop_process(&caller, &session, &process).await }).await?;
+    let info = app.service().stop_process(&caller, &session, &process).await?;
     Ok(Json(info))
 }

@@ -104,7 +104,7 @@ pub(crate) async fn create(
     InSession(session): InSession,
     Body(body): Body<CreateBody>,
 ) -> Result<Response, Failure> {
-    make(app, caller, session, body).await
+    make(&app, &caller, &session, body).await
 }
 
 /// Makes a session whose id is in the body, or made up
@@ -119,13 +119,12 @@ pub(crate) async fn create_unnamed(
         Some(id) => id,
         None => format!("s-{}", Uuid::now_v7().simple()).parse()?,
     };
-    make(app, caller, session, body).await
+    make(&app, &caller, &session, body).await
 }
 
-async fn make(app: App, caller: Caller, session: SessionId, body: CreateBody) -> Result<Response, Failure> {
+async fn make(app: &App, caller: &Caller, session: &SessionId, body: CreateBody) -> Result<Response, Failure> {
     let request = body.into_request()?;
-    let (info, created) =
-        app.finish(|service| async move { service.create_session(&caller, &session, &request).await }).await?;
+    let (info, created) = app.service().create_session(caller, session, &request).await?;
     let created = match created {
         Created::New => "new",
         Created::Existing => "existing",
@@ -167,9 +166,8 @@ pub(crate) async fn delete(
     Who(caller): Who,
     InSession(session): InSession,
 ) -> Result<Json<DeletedView>, Failure> {
-    let deleted = session.to_string();
-    app.finish(|service| async move { service.delete_session(&caller, &session).await }).await?;
-    Ok(Json(DeletedView { deleted }))
+    app.service().delete_session(&caller, &session).await?;
+    Ok(Json(DeletedView { deleted: session.to_string() }))
 }
 
 /// Stops a session where it is
@@ -180,7 +178,7 @@ pub(crate) async fn pause(
     Who(caller): Who,
     InSession(session): InSession,
 ) -> Result<Json<SessionView>, Failure> {
-    let info = app.finish(|service| async move { service.pause_session(&caller, &session).await }).await?;
+    let info = app.service().pause_session(&caller, &session).await?;
     Ok(Json(SessionView::new(info)))
 }
 
@@ -192,7 +190,7 @@ pub(crate) async fn resume(
     Who(caller): Who,
     InSession(session): InSession,
 ) -> Result<Json<SessionView>, Failure> {
-    let info = app.finish(|service| async move { service.resume_session(&caller, &session).await }).await?;
+    let info = app.service().resume_session(&caller, &session).await?;
     Ok(Json(SessionView::new(info)))
 }
 

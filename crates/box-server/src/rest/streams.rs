@@ -181,8 +181,7 @@ async fn start(
     let late = |_| Failure::invalid("body", "the first message did not come; it must be the body of an exec");
     let body = timeout(limits::SOCKET_FIRST_TIME_MAX, first_message(socket)).await.map_err(late)??;
     let (request, call) = body.open_stdin().into_call()?;
-    let (who, id) = (caller.clone(), session.clone());
-    let info = app.finish(|service| async move { service.exec(&who, &id, &request, call).await }).await?;
+    let info = app.service().exec(caller, session, &request, call).await?;
     let target = Target::Exec(info.exec_id.clone());
     let feed = app.service().follow(caller, session, &target, Cursor::default()).await?;
     Ok((info, feed))

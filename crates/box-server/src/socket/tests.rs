@@ -153,6 +153,7 @@ fn ended() -> FollowEvent {
         exec_id: "e".parse().unwrap(),
         session_id: "s".parse().unwrap(),
         backend_name: box_core::BackendName::Native,
+        command: "true".to_owned(),
         status: ExecStatus::Completed,
         exit_code: Some(0),
         signal: None,
@@ -242,6 +243,18 @@ async fn what_the_client_says_arrives_in_order() {
     assert_eq!(heard.recv().await, Some(Heard::Resize(WindowSize { rows: 24, columns: 80 })));
     assert_eq!(heard.recv().await, Some(Heard::Signal(2)));
     assert_eq!(heard.recv().await, Some(Heard::Stdin(StdinChunk::End)));
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_behind_what_was_said_before() {
+    let stage = stage().await;
+    let (_say, mut heard) = stage.command();
+    let mut client = stage.connect("/talk").await;
+    json_of(&mut client).await;
+    client.send(Message::binary(b"input".to_vec())).await.unwrap();
+    client.send(Message::Ping(b"end"[..].into())).await.unwrap();
+    assert_eq!(client.next().await.unwrap().unwrap(), Message::Pong(b"end"[..].into()));
+    assert_eq!(heard.try_recv().ok(), Some(Heard::Stdin(StdinChunk::Bytes(b"input".to_vec()))));
 }
 
 #[tokio::test]

@@ -36,6 +36,7 @@ pub(crate) fn session(key: &SessionKey, state: SessionState) -> SessionRow {
 pub(crate) fn exec(key: &SessionKey, id: &str, exit_code: i32) -> ExecRow {
     let info = ExecInfo {
         exec_id: id.parse().unwrap(),
+        command: "true".to_owned(),
         session_id: key.id.clone(),
         backend_name: BackendName::Native,
         status: ExecStatus::Completed,

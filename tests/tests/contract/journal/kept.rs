@@ -18,7 +18,10 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) async fn new(ground: &Ground) -> Result<Self> {
-        let one = ground.make(&spec()).await?;
+        Self::of(ground.make(&spec()).await?).await
+    }
+
+    pub(super) async fn of(one: TestBox) -> Result<Self> {
         let journal = Journal::open(one.backend.journal(&one.handle).await?);
         Ok(Self { one, journal })
     }

@@ -182,12 +182,15 @@ impl Talk<'_> {
         let (sizes, resizes) = mpsc::channel(4);
         let sizes = self.tells_size.then_some(sizes);
         tokio::select! {
-            heard = self.ear.hear(stream) => heard,
-            finish = self.mouth.speak(sink, to_say, resizes) => Ok(finish),
+            // In this order: a terminal that goes away sends a signal and ends our input at once, and whoever is told to go
+            // must not first pass that end on.
+            biased;
             signal = obey(&mut self.signals, self.meant, notes) => Ok(match self.meant {
                 Meant::Us => Finish::Detached,
                 Meant::Command => Finish::Interrupted(signal),
             }),
+            heard = self.ear.hear(stream) => heard,
+            finish = self.mouth.speak(sink, to_say, resizes) => Ok(finish),
             never = watch_size(sizes) => match never {},
         }
     }

@@ -103,8 +103,8 @@ fn as_text(found: &[Found]) -> Result<String, Fault> {
         }
         for value in execs {
             let exec: ExecInfo = serde_json::from_value(value.clone()).map_err(unreadable)?;
-            let id = exec.exec_id.to_string();
-            table.row([session.clone(), "exec".into(), id, state(&exec), ago(exec.started_at, now), "-".into()]);
+            let (id, started) = (exec.exec_id.to_string(), ago(exec.started_at, now));
+            table.row([session.clone(), "exec".into(), id, state(&exec), started, exec.command]);
         }
     }
     Ok(table.render())

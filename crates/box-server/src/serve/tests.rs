@@ -1,0 +1,136 @@
+//! Real connections: how many, how slow, and how they end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::routing::get;
+use box_core::Store;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::gate::Gate;
+use crate::testing::{MemoryStore, service};
+
+/// A server that runs, and how to stop it.
+struct Running {
+    address: std::net::SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+async fn app() -> App {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    App::new(service(Arc::clone(&store)).await, store, Gate::default())
+}
+
+async fn run(server: Server) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let shutdown = async move { drop(stopped.await) };
+    let task = tokio::spawn(server.run(Some((listener, None)), None, shutdown));
+    Running { address, stop, task }
+}
+
+/// A server whose `/slow` answers when it is told to, after it has told that it was asked.
+async fn slow() -> (Running, Arc<Notify>, Arc<Notify>) {
+    let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (asking, going) = (Arc::clone(&asked), Arc::clone(&go));
+    let handler = move || {
+        let (asking, going) = (Arc::clone(&asking), Arc::clone(&going));
+        async move {
+            asking.notify_one();
+            going.notified().await;
+            "done"
+        }
+    };
+    let router = Router::new().route("/slow", get(handler)).route("/fast", get(|| async { "fast" }));
+    (run(Server::new(app().await, router)).await, asked, go)
+}
+
+async fn send(running: &Running, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+async fn rest(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    // A server that drops a connection may reset it; what came before counts.
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn ask(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+}
+
+#[tokio::test]
+async fn a_request_that_runs_is_answered_although_the_server_stops() {
+    let (running, asked, go) = slow().await;
+    let stream = send(&running, &ask("/slow")).await;
+    asked.notified().await;
+    running.stop.send(()).unwrap();
+    while TcpStream::connect(running.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    go.notify_one();
+    assert!(rest(stream).await.ends_with("done"));
+    running.task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_never_ends_is_dropped_after_a_while() {
+    let (running, asked, _go) = slow().await;
+    let stream = send(&running, &ask("/slow")).await;
+    asked.notified().await;
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap();
+    assert_eq!(rest(stream).await, "");
+}
+
+#[tokio::test]
+async fn an_idle_connection_does_not_keep_the_server() {
+    let (running, ..) = slow().await;
+    let mut stream = send(&running, "GET /fast HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let mut answer = [0; 512];
+    assert!(stream.read(&mut answer).await.unwrap() > 0);
+    running.stop.send(()).unwrap();
+    running.task.await.unwrap();
+    assert_eq!(rest(stream).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_comes_too_slowly_is_given_up() {
+    let (running, ..) = slow().await;
+    let stream = send(&running, "GET /fast HTTP/1.1\r\nHost: loc").await;
+    let started = tokio::time::Instant::now();
+    assert!(!rest(stream).await.contains("fast"));
+    assert!(started.elapsed() <= limits::HEADER_TIME_MAX + Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let (running, ..) = slow().await;
+    let large = format!("GET /fast HTTP/1.1\r\nHost: localhost\r\nAuthorization: {}\r\n\r\n", "A".repeat(100_000));
+    assert!(rest(send(&running, &large).await).await.starts_with("HTTP/1.1 431"));
+    let many = format!("GET /fast HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "X-A: b\r\n".repeat(limits::HEADERS_MAX));
+    assert!(rest(send(&running, &many).await).await.starts_with("HTTP/1.1 431"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_more_connection_than_there_are_places_waits_for_one() {
+    let router = Router::new().route("/fast", get(|| async { "fast" }));
+    let server = Server { places: Arc::new(Semaphore::new(1)), ..Server::new(app().await, router) };
+    let running = run(server).await;
+    let mut first = send(&running, "GET /fast HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let mut answer = [0; 512];
+    assert!(first.read(&mut answer).await.unwrap() > 0, "the first has the place");
+    let mut second = send(&running, &ask("/fast")).await;
+    let early = timeout(Duration::from_millis(50), second.read(&mut answer)).await;
+    assert!(early.is_err(), "the second is not served yet");
+    drop(first);
+    assert!(rest(second).await.ends_with("fast"));
+}
