@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::{Leaks, leaks};
+use crate::{Leaks, Skip, leaks};
 
 /// How long a server may take to say that it serves, or to end.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -148,7 +148,12 @@ where
     let outcome = case(Arc::clone(&place)).await;
     let ended = place.end().await;
     let outcome = outcome.and(ended).and(place.settled().await.context("after the case"));
-    outcome.map_err(|error| anyhow!("{error:#}\nlog of the server:\n{}", place.log_tail()))
+    let told = |error: anyhow::Error| if error.is::<Skip>() { error } else { explained(&place, &error) };
+    outcome.map_err(told)
+}
+
+fn explained(place: &Place, error: &anyhow::Error) -> anyhow::Error {
+    anyhow!("{error:#}\nlog of the server:\n{}", place.log_tail())
 }
 
 /// A server that runs.
@@ -302,6 +307,15 @@ impl Client {
     /// Waits for the result of a command.
     pub async fn result(&self, session: &str, exec: &str) -> Result<Value> {
         self.get(&format!("sessions/{session}/execs/{exec}/result")).await?.good()
+    }
+
+    /// Stops a session where it is. Nothing is returned where boxes cannot be stopped.
+    pub async fn pause(&self, session: &str) -> Result<Option<Value>> {
+        let answer = self.post(&format!("sessions/{session}/pause"), &json!({})).await?;
+        if answer.status == StatusCode::SERVICE_UNAVAILABLE && answer.body["error"]["code"] == "backend_unavailable" {
+            return Ok(None);
+        }
+        answer.good().map(Some)
     }
 
     /// Starts a managed process that a shell runs.

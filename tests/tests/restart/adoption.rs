@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use box_tests::ground::unique;
 use box_tests::host;
 use box_tests::restart_server::{Client, Place};
+use box_tests::suite::skip;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -171,7 +172,9 @@ pub(crate) async fn a_paused_session_stays_paused(place: Arc<Place>) -> Result<(
     let client = server.client.clone();
     client.start_process("a", "ticker", "while :; do echo tick; sleep 0.02; done").await?;
     process_said(&client, "a", "ticker", "tick").await?;
-    client.post("sessions/a/pause", &json!({})).await?.good()?;
+    if client.pause("a").await?.is_none() {
+        return skip("boxes cannot be stopped where an ordinary user has no cgroup");
+    }
     let before = client.output("a", "processes/ticker").await?.len();
     server.kill().await?;
     let server = place.start().await?;

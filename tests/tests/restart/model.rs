@@ -161,11 +161,12 @@ impl Life {
 
     async fn pause(&mut self, client: &Client, session: &'static str) -> Result<()> {
         self.told.push(format!("pause {session}"));
-        let answer = client.post(&format!("sessions/{session}/pause"), &json!({})).await?;
-        ensure!(answer.status.is_success() == self.model.contains_key(session), "pausing {session}: {answer:?}");
-        if let Some(model) = self.model.get_mut(session) {
-            model.paused = true;
-        }
+        let Some(model) = self.model.get_mut(session) else {
+            ensure!(client.pause(session).await.is_err(), "{session} is not there and was paused");
+            return Ok(());
+        };
+        // Where boxes cannot be stopped, the model does not stop either.
+        model.paused = client.pause(session).await?.is_some();
         Ok(())
     }
 

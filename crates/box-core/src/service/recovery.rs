@@ -15,7 +15,7 @@ use super::session::{Phase, Session, Standing, lock};
 use crate::journal::Journal;
 use crate::session::SessionState;
 use crate::store::{Change, ExecRow, ProcessRow, SessionKey, SessionRow, Wait};
-use crate::{Handle, Liveness, Result, fault, link};
+use crate::{Error, Handle, Liveness, Result, fault, link};
 
 /// Sessions that are looked at at the same time.
 const AT_ONCE_MAX: usize = 32;
@@ -111,7 +111,10 @@ fn keep_lost(inner: &Inner, memory: Memory, reason: &str) {
 
 async fn adopt(inner: &Arc<Inner>, mut memory: Memory, found: Option<Handle>) {
     match try_adopt(inner, &memory.row).await {
-        Ok(standing) => take_over(inner, memory, &Arc::new(standing)).await,
+        Ok(standing) => {
+            still_or_moving(inner, &memory.row, &standing).await;
+            take_over(inner, memory, &Arc::new(standing)).await;
+        }
         Err(reason) => {
             tracing::warn!(session.id = %memory.row.key.id, reason, "a session was lost");
             inner.watched.sessions_lost.add();
@@ -137,6 +140,21 @@ async fn try_adopt(inner: &Inner, row: &SessionRow) -> Result<Standing, String> 
     }
     let directory = inner.backend.journal(&handle).await.map_err(|error| error.to_string())?;
     Ok(Standing { handle, journal: Arc::new(Journal::open(directory)) })
+}
+
+/// Stops a box or lets it go on, as was written down: the server may have died between doing that and writing it.
+async fn still_or_moving(inner: &Inner, row: &SessionRow, standing: &Standing) {
+    let done = match row.state {
+        SessionState::Paused => inner.backend.pause(&standing.handle).await,
+        _ => inner.backend.resume(&standing.handle).await,
+    };
+    match done {
+        // Where boxes cannot be stopped, none is.
+        Ok(()) | Err(Error::Unavailable { .. }) => {}
+        Err(error) => {
+            tracing::warn!(session.id = %row.key.id, error = %error, "a box is not in the state that was written down");
+        }
+    }
 }
 
 /// Puts an adopted session into the list and listens again to everything that runs in it.
