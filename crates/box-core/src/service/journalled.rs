@@ -28,8 +28,25 @@ impl Inner {
         exec: &Arc<Exec>,
         request: &ExecRequest,
     ) -> Result<()> {
+        // Side by side, because both take as long as each other. Nobody is told of a command that a restart would not know of.
+        let remembered = self.store.write(Change::PutExec(Box::new(exec.row())), Wait::Committed);
+        let (remembered, running) = tokio::join!(remembered, self.start(session, standing, exec, request));
+        running?;
+        if let Err(error) = remembered {
+            link::kill(self.backend.dial(&standing.handle).await?, exec.id.clone()).await?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    async fn start(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        standing: &Arc<Standing>,
+        exec: &Arc<Exec>,
+        request: &ExecRequest,
+    ) -> Result<()> {
         let started = async {
-            self.store.write(Change::PutExec(Box::new(exec.row())), Wait::Queued).await?;
             fault::point("exec_row_queued");
             link::start(self.backend.dial(&standing.handle).await?, request).await
         };

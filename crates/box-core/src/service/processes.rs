@@ -301,7 +301,8 @@ impl Inner {
             self.discard(session, &exec).await;
         }
         let gone = Change::DeleteProcess(session.key.clone(), process.call.process_id.clone());
-        if let Err(error) = self.store.write(gone, Wait::Queued).await {
+        // Committed: whoever was told that it is stopped must not find it started again by the next server.
+        if let Err(error) = self.store.write(gone, Wait::Committed).await {
             tracing::error!(session.id = %session.key.id, error = %error, "a process cannot be forgotten");
         }
         fault::point("process_forgotten");
