@@ -12,6 +12,7 @@ mod process_memory;
 mod promises;
 mod report;
 mod samples;
+mod server;
 mod table;
 
 use std::path::Path;

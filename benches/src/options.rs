@@ -1,6 +1,7 @@
 //! What can be asked for on the command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
@@ -30,7 +31,7 @@ pub(crate) struct Options {
     #[arg(long)]
     quick: bool,
 
-    /// A flood of 10 GiB instead of 2 GiB
+    /// A flood of 10 GiB instead of 2 GiB, and five minutes of load instead of half of one
     #[arg(long, conflicts_with = "quick")]
     full: bool,
 
@@ -87,6 +88,16 @@ impl Options {
     /// Bytes of output in the flood.
     pub(crate) fn flood_bytes(&self) -> u64 {
         self.flood_mib.unwrap_or(if self.full { 10 << 10 } else { 2 << 10 }) << 20
+    }
+
+    /// How long a load is kept up whose rate is told.
+    pub(crate) fn seconds(&self, usual: u64) -> Duration {
+        Duration::from_secs(if self.quick { 2 } else { usual })
+    }
+
+    /// How long a load is kept up that must not fail.
+    pub(crate) fn sustained(&self) -> Duration {
+        if self.full { Duration::from_mins(5) } else { self.seconds(30) }
     }
 
     /// Where results are written.

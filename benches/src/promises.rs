@@ -1,6 +1,6 @@
 //! What SPECIFICATION.md promises, held against what was measured.
 
-use crate::groups::{deadline, idle, launch, output};
+use crate::groups::{deadline, http, idle, launch, output};
 use crate::report::{Report, Verdict};
 use crate::samples::mib;
 
@@ -72,6 +72,59 @@ const ALL: &[Promise] = &[
         text: "from the deadline to a dead tree, the slowest, ms",
         bound: Bound::AtMost(500.0),
         measured: |report| report.timing(deadline::OVERTIME).map(|it| it.summary.max_ms),
+    },
+    Promise {
+        name: "http_exec",
+        text: "POST exec of `true` in a live session, over a bare fork+exec (p50)",
+        bound: Bound::AtMost(2.5),
+        measured: |report| ratio(report, http::EXEC, http::FLOOR),
+    },
+    Promise {
+        name: "http_exec_rate",
+        text: "execs over several connections, 1/s",
+        bound: Bound::AtLeast(500.0),
+        measured: |report| report.value(http::RATE),
+    },
+    Promise {
+        name: "http_session_rate",
+        text: "create + exec + delete over HTTP, sustained, 1/s",
+        bound: Bound::AtLeast(80.0),
+        measured: |report| report.value(http::LIVES),
+    },
+    Promise {
+        name: "http_session_failures",
+        text: "failures in that time",
+        bound: Bound::AtMost(0.0),
+        measured: |report| report.value(http::LIVES_FAILED),
+    },
+    Promise {
+        name: "http_burst",
+        text: "each of 100 creates at once, p99, ms",
+        bound: Bound::AtMost(1500.0),
+        measured: |report| {
+            let whole = report.value(http::BURST_FAILED).is_some_and(|failed| failed <= 0.0);
+            report.timing(http::BURST).map(|it| if whole { it.summary.p99_ms } else { f64::NAN })
+        },
+    },
+    Promise {
+        name: "http_idle_memory",
+        text: "the server with 1000 idle sessions, MiB",
+        bound: Bound::AtMost(200.0),
+        measured: |report| {
+            report.value(http::IDLE).filter(|count| *count >= 1000.0).and(report.value(http::IDLE_MEMORY))
+        },
+    },
+    Promise {
+        name: "http_list",
+        text: "listing 1000 sessions (p50), ms",
+        bound: Bound::AtMost(50.0),
+        measured: |report| report.timing(http::LIST).map(|it| it.summary.p50_ms),
+    },
+    Promise {
+        name: "http_adoption",
+        text: "from a start after kill -9 to an answer with 200 sessions adopted, the slowest, ms",
+        bound: Bound::AtMost(3000.0),
+        measured: |report| report.timing(http::ADOPTED).map(|it| it.summary.max_ms),
     },
 ];
 

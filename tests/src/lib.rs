@@ -10,6 +10,7 @@ pub mod http;
 pub mod isolation;
 pub mod leaks;
 pub mod report;
+pub mod restart_server;
 pub mod server;
 pub mod sinks;
 pub mod suite;

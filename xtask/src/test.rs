@@ -107,6 +107,16 @@ const STAGES: &[Stage] = &[
     },
     Stage { name: "doors-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "doors") },
     Stage { name: "openapi-fuzz", proves: "the server answers whatever its document allows", run: openapi_fuzz::run },
+    Stage {
+        name: "restart-root",
+        proves: "a killed server finds everything again, as root",
+        run: |it| suites::as_root(it, "restart"),
+    },
+    Stage {
+        name: "restart-rootless",
+        proves: "the same as an ordinary user",
+        run: |it| suites::rootless(it, "restart"),
+    },
     Stage { name: "vm", proves: "limits on pure cgroup v2, in a virtual machine", run: vm::run },
     Stage { name: "leaks", proves: "nothing of ours is left on the machine", run: |it| Ok(leaks::run(it)) },
 ];

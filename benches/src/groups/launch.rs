@@ -120,7 +120,7 @@ fn warm_up<'a>(subjects: Vec<Subject<'a>>, report: &mut Report) -> Result<Vec<Su
 }
 
 /// All subjects in each round, each round in another order: what one leaves to the kernel to clean up is paid by all.
-fn take_turns(mut subjects: Vec<Subject<'_>>, rounds: u32) -> Result<Vec<(&'static str, Samples)>> {
+pub(crate) fn take_turns(mut subjects: Vec<Subject<'_>>, rounds: u32) -> Result<Vec<(&'static str, Samples)>> {
     let mut all: Vec<(&'static str, Samples)> = Vec::new();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     for round in 0..rounds {

@@ -2,6 +2,7 @@
 
 mod burst;
 pub(crate) mod deadline;
+pub(crate) mod http;
 pub(crate) mod idle;
 pub(crate) mod launch;
 pub(crate) mod output;
@@ -36,5 +37,6 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "burst", about: "many creates at the same time", measure: burst::measure },
     Group { name: "deadline", about: "from the deadline to the death of a stubborn tree", measure: deadline::measure },
     Group { name: "flood", about: "our memory while a box never stops talking", measure: output::measure_flood },
+    Group { name: "http", about: "the server over loopback", measure: http::measure },
     Group { name: "throughput", about: "standard output next to a plain pipe", measure: output::measure_throughput },
 ];

@@ -6,6 +6,7 @@ pub mod call;
 pub mod caller;
 pub mod environment;
 pub mod error;
+pub mod fault;
 pub mod guarantee;
 mod hexadecimal;
 pub mod journal;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub(super) const SUITES_PACKAGE: &str = "box-tests";
 
 /// The suites: programs that run their own cases and end with a `suite-result:` line.
-pub(super) const SUITES: &[&str] = &["contract", "security", "faults", "doors"];
+pub(super) const SUITES: &[&str] = &["contract", "security", "faults", "doors", "restart"];
 
 /// What was built.
 #[derive(Debug, Clone)]

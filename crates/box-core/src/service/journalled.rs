@@ -13,7 +13,7 @@ use crate::audit::{AuditEntry, Outcome};
 use crate::call::ExecStatus;
 use crate::link::{self, AttachedReader};
 use crate::store::{Change, Wait};
-use crate::{Error, Result, limits};
+use crate::{Error, Result, fault, limits};
 
 /// How often a command whose stream broke is attached to again before it is given up.
 const ATTACHES_MAX: u32 = 3;
@@ -28,12 +28,31 @@ impl Inner {
         exec: &Arc<Exec>,
         request: &ExecRequest,
     ) -> Result<()> {
+        // Side by side, because both take as long as each other. Nobody is told of a command that a restart would not know of.
+        let remembered = self.store.write(Change::PutExec(Box::new(exec.row())), Wait::Committed);
+        let (remembered, running) = tokio::join!(remembered, self.start(session, standing, exec, request));
+        running?;
+        if let Err(error) = remembered {
+            link::kill(self.backend.dial(&standing.handle).await?, exec.id.clone()).await?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    async fn start(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        standing: &Arc<Standing>,
+        exec: &Arc<Exec>,
+        request: &ExecRequest,
+    ) -> Result<()> {
         let started = async {
-            self.store.write(Change::PutExec(Box::new(exec.row())), Wait::Queued).await?;
+            fault::point("exec_row_queued");
             link::start(self.backend.dial(&standing.handle).await?, request).await
         };
         match started.await {
             Ok(attached) => {
+                fault::point("exec_started");
                 let (reader, writer) = attached.split();
                 *exec.writer.lock().await = Some(writer);
                 self.watched.execs_started.add();
@@ -144,8 +163,10 @@ impl Inner {
             self.discard(session, exec).await;
             return;
         }
+        fault::point("exec_told_to_end");
         let timed_out = matches!(&end, End::Told { info } if info.status == ExecStatus::TimedOut);
         if timed_out {
+            fault::point("exec_timed_out");
             self.watched.execs_timed_out.add();
         }
         session.touch();
@@ -164,6 +185,7 @@ impl Inner {
         if let Err(error) = self.store.write(Change::PutExec(Box::new(exec.row())), Wait::Queued).await {
             tracing::error!(exec.id = %exec.id, error = %error, "the end of a command cannot be written down");
         }
+        fault::point("exec_end_queued");
         if exec.process.is_none() {
             self.make_room(session, standing).await;
         }

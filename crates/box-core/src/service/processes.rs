@@ -17,7 +17,7 @@ use crate::call::{ExecInfo, ProcessCall, ProcessId, ProcessInfo, Replace, Restar
 use crate::caller::Caller;
 use crate::session::{SessionId, SessionRequest};
 use crate::store::{Change, ExecRow, Wait};
-use crate::{Error, Result, limits, link};
+use crate::{Error, Result, fault, limits, link};
 
 /// How long a process that was asked to end may take before it is killed.
 const STOP_WAIT: Duration = Duration::from_secs(5);
@@ -187,7 +187,10 @@ impl Inner {
         // Both rows are there before the run is: the next start of the server finds it, or knows that it never was.
         self.store.write(Change::PutExec(Box::new(exec.row())), Wait::Queued).await?;
         self.store.write(Change::PutProcess(Box::new(process.row())), Wait::Committed).await?;
-        self.launch(session, standing, &exec, &wire).await
+        fault::point("process_rows_written");
+        self.launch(session, standing, &exec, &wire).await?;
+        fault::point("process_started");
+        Ok(())
     }
 
     fn run_request(&self, session: &Session, process: &Process) -> Result<ExecRequest> {
@@ -271,11 +274,13 @@ impl Inner {
         let stream = self.backend.dial(&standing.handle).await?;
         // Who has ended in the meantime cannot be signalled, and need not be.
         let _ = link::signal(stream, exec.id.clone(), libc_sigterm(), SignalScope::Tree).await;
+        fault::point("process_asked_to_stop");
         if tokio::time::timeout(STOP_WAIT, exec.ended()).await.is_err() {
             let _ = link::kill(self.backend.dial(&standing.handle).await?, exec.id.clone()).await;
             drop(exec.ended().await);
         }
         process.exited().await;
+        fault::point("process_stopped");
         Ok(())
     }
 
@@ -296,9 +301,11 @@ impl Inner {
             self.discard(session, &exec).await;
         }
         let gone = Change::DeleteProcess(session.key.clone(), process.call.process_id.clone());
-        if let Err(error) = self.store.write(gone, Wait::Queued).await {
+        // Committed: whoever was told that it is stopped must not find it started again by the next server.
+        if let Err(error) = self.store.write(gone, Wait::Committed).await {
             tracing::error!(session.id = %session.key.id, error = %error, "a process cannot be forgotten");
         }
+        fault::point("process_forgotten");
     }
 }
 

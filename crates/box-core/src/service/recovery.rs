@@ -15,7 +15,7 @@ use super::session::{Phase, Session, Standing, lock};
 use crate::journal::Journal;
 use crate::session::SessionState;
 use crate::store::{Change, ExecRow, ProcessRow, SessionKey, SessionRow, Wait};
-use crate::{Handle, Liveness, Result, link};
+use crate::{Error, Handle, Liveness, Result, fault, link};
 
 /// Sessions that are looked at at the same time.
 const AT_ONCE_MAX: usize = 32;
@@ -46,6 +46,7 @@ pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
         running.spawn(async move { remove_orphan(&inner, &orphan).await });
     }
     while running.join_next().await.is_some() {}
+    fault::point("recovery_done");
     Ok(())
 }
 
@@ -98,6 +99,7 @@ async fn discard(inner: &Inner, row: &SessionRow, found: Option<Handle>) {
     if let Err(error) = inner.store.write(Change::DeleteSession(row.key.clone()), Wait::Committed).await {
         tracing::error!(session.id = %row.key.id, error = %error, "a session cannot be forgotten");
     }
+    fault::point("recovery_discarded");
 }
 
 /// Keeps a session in the list, so that its owner learns what became of it.
@@ -109,7 +111,10 @@ fn keep_lost(inner: &Inner, memory: Memory, reason: &str) {
 
 async fn adopt(inner: &Arc<Inner>, mut memory: Memory, found: Option<Handle>) {
     match try_adopt(inner, &memory.row).await {
-        Ok(standing) => take_over(inner, memory, &Arc::new(standing)).await,
+        Ok(standing) => {
+            still_or_moving(inner, &memory.row, &standing).await;
+            take_over(inner, memory, &Arc::new(standing)).await;
+        }
         Err(reason) => {
             tracing::warn!(session.id = %memory.row.key.id, reason, "a session was lost");
             inner.watched.sessions_lost.add();
@@ -137,6 +142,21 @@ async fn try_adopt(inner: &Inner, row: &SessionRow) -> Result<Standing, String> 
     Ok(Standing { handle, journal: Arc::new(Journal::open(directory)) })
 }
 
+/// Stops a box or lets it go on, as was written down: the server may have died between doing that and writing it.
+async fn still_or_moving(inner: &Inner, row: &SessionRow, standing: &Standing) {
+    let done = match row.state {
+        SessionState::Paused => inner.backend.pause(&standing.handle).await,
+        _ => inner.backend.resume(&standing.handle).await,
+    };
+    match done {
+        // Where boxes cannot be stopped, none is.
+        Ok(()) | Err(Error::Unavailable { .. }) => {}
+        Err(error) => {
+            tracing::warn!(session.id = %row.key.id, error = %error, "a box is not in the state that was written down");
+        }
+    }
+}
+
 /// Puts an adopted session into the list and listens again to everything that runs in it.
 async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>) {
     let Memory { row, execs, processes } = memory;
@@ -146,6 +166,7 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     let key = row.key.clone();
     let session = Arc::new(Session::remembered(row, inner.backend.name(), phase));
     inner.lock_sessions().insert(key, Arc::clone(&session));
+    fault::point("recovery_adopted");
     for row in execs {
         let exec = Arc::new(Exec::new(row));
         lock(&session.execs).insert(exec.id.clone(), exec);
@@ -166,6 +187,7 @@ async fn listen_again(inner: &Arc<Inner>, session: &Arc<Session>, standing: &Arc
         Ok(Again::Ended(end)) => inner.finish(session, standing, exec, *end).await,
         Err(error) => inner.finish(session, standing, exec, exec.lost_end(&error.to_string())).await,
     }
+    fault::point("recovery_found_again");
 }
 
 /// Kills commands that run and that nobody remembers: whoever asked for them was never told their ids.

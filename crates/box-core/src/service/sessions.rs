@@ -14,7 +14,7 @@ use crate::caller::{Caller, Scope};
 use crate::journal::Journal;
 use crate::session::{SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, check_ttl};
 use crate::store::{Change, SessionKey, Wait};
-use crate::{BoxSpec, Error, Liveness, Result, limits};
+use crate::{BoxSpec, Error, Liveness, Result, fault, limits};
 
 /// Sessions that are removed at the same time when the service stops.
 const REMOVALS_MAX: usize = 16;
@@ -81,6 +81,7 @@ impl Service {
         session.set_ttl(ttl_sec);
         session.touch();
         self.inner.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
+        fault::point("session_ttl_written");
         Ok(session.info())
     }
 
@@ -238,13 +239,16 @@ impl Inner {
     /// Intent first, then the box, then what finds it again.
     async fn make(&self, session: &Session, spec: &BoxSpec) -> Result<Arc<Standing>> {
         self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
+        fault::point("session_intent_written");
         let handle = self.backend.create(&session.box_id, spec).await?;
+        fault::point("session_box_made");
         let standing = async {
             let journal = Arc::new(Journal::open(self.backend.journal(&handle).await?));
             let standing = Arc::new(Standing { handle: handle.clone(), journal });
             let mut row = session.row();
             (row.state, row.handle) = (crate::session::SessionState::Running, Some(handle.clone()));
             self.store.write(Change::PutSession(Box::new(row)), Wait::Committed).await?;
+            fault::point("session_row_committed");
             Ok(standing)
         };
         match standing.await {
@@ -261,6 +265,7 @@ impl Inner {
         if let Err(error) = self.store.write(Change::DeleteSession(session.key.clone()), Wait::Committed).await {
             tracing::error!(session.id = %session.key.id, error = %error, "a session cannot be forgotten");
         }
+        fault::point("session_row_deleted");
         self.lock_sessions().remove(&session.key);
         session.set_phase(Phase::Gone(error));
     }
@@ -285,10 +290,12 @@ impl Inner {
 
     async fn destroy(&self, session: &Session) {
         let intent = self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await;
+        fault::point("destroy_intent_written");
         let destroyed = match (intent, session.phase()) {
             (Ok(()), Phase::Destroying(Some(standing))) => self.backend.destroy(&standing.handle).await,
             (intent, _) => intent,
         };
+        fault::point("session_box_destroyed");
         match destroyed {
             Ok(()) => self.forget(session, None).await,
             Err(error) => {
@@ -345,8 +352,10 @@ impl Inner {
         let _one_at_a_time = session.freezer.lock().await;
         if let Phase::Running(standing) = session.phase() {
             self.backend.pause(&standing.handle).await?;
+            fault::point("session_paused");
             session.change_phase(|phase| matches!(phase, Phase::Running(_)).then_some(Phase::Paused(standing)));
             self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
+            fault::point("session_pause_written");
         }
         session.standing().map(drop)
     }
@@ -359,6 +368,7 @@ impl Inner {
         let _one_at_a_time = session.freezer.lock().await;
         if let Phase::Paused(standing) = session.phase() {
             self.backend.resume(&standing.handle).await?;
+            fault::point("session_resumed");
             session.touch();
             session.change_phase(|phase| matches!(phase, Phase::Paused(_)).then_some(Phase::Running(standing)));
             self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;

@@ -1,0 +1,145 @@
+//! `strongbox serve` as a child process, and connections to it that cost as little as a client can cost.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::commands;
+
+/// How the result of a command that succeeded can be told.
+const GOOD: &[u8] = br#""exit_code":0,"#;
+
+/// A guard against hanging.
+const ANSWER_TIME_MAX: Duration = Duration::from_mins(2);
+
+/// A server of our own. Dropping it destroys its boxes.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts a server on a state of its own, and returns when it serves.
+    pub(crate) fn start(state: &Path) -> Result<Self> {
+        let program: PathBuf =
+            commands::find("STRONGBOX_BIN", "strongbox").context("set STRONGBOX_BIN to the program")?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--on-stop", "destroy-all", "--state-dir"]).arg(state);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().context("starting the server")?;
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().context("the server has no output")?).read_line(&mut said)?;
+        let address = said.split_whitespace().find_map(|word| word.strip_prefix("http://"));
+        let Some(address) = address.map(str::to_owned) else { bail!("the server did not say where it is: {said:?}") };
+        Ok(Self { child, address })
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A connection that is kept.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        let stream = TcpStream::connect(&self.address).context("connecting to the server")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+        Ok(Connection { stream: BufReader::new(stream), host: self.address.clone() })
+    }
+
+    /// `kill -9`. Its boxes stay.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that was killed has been waited for, and its number may be somebody else's.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: BufReader<TcpStream>,
+    host: String,
+}
+
+impl Connection {
+    /// Sends a request and reads the answer, which must be a good one.
+    pub(crate) fn ask(&mut self, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.host,
+            body.len()
+        );
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        let status = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut length = 0;
+        loop {
+            line.clear();
+            self.stream.read_line(&mut line)?;
+            if line.trim().is_empty() {
+                break;
+            }
+            let lower = line.to_ascii_lowercase();
+            if let Some(value) = lower.strip_prefix("content-length:") {
+                length = value.trim().parse()?;
+            }
+        }
+        let mut answer = vec![0; length];
+        self.stream.read_exact(&mut answer)?;
+        ensure!(status.starts_with('2'), "{method} {path}: {status} {}", String::from_utf8_lossy(&answer));
+        Ok(answer)
+    }
+
+    /// Makes a session.
+    pub(crate) fn create(&mut self, session: &str) -> Result<()> {
+        self.ask("POST", &format!("/v1/sessions/{session}"), "{}").map(drop)
+    }
+
+    /// Runs `true` in a session and expects it to succeed.
+    pub(crate) fn exec_true(&mut self, session: &str) -> Result<()> {
+        let body = format!(r#"{{"command":["{}"]}}"#, commands::TRUE);
+        let answer = self.ask("POST", &format!("/v1/sessions/{session}/exec"), &body)?;
+        // The whole answer is read, and only this of it is looked at: a client's parsing is not the server's time.
+        let good = answer.windows(GOOD.len()).any(|part| part == GOOD);
+        ensure!(good, "true ended badly: {}", String::from_utf8_lossy(&answer));
+        Ok(())
+    }
+
+    /// Removes a session.
+    pub(crate) fn delete(&mut self, session: &str) -> Result<()> {
+        self.ask("DELETE", &format!("/v1/sessions/{session}"), "").map(drop)
+    }
+
+    /// All sessions, page by page.
+    pub(crate) fn list(&mut self) -> Result<Vec<Value>> {
+        let mut all: Vec<Value> = Vec::new();
+        loop {
+            let after = all.last().and_then(|last| last["session_id"].as_str());
+            let path = after.map_or("/v1/sessions".to_owned(), |after| format!("/v1/sessions?after={after}"));
+            let page: Vec<Value> = serde_json::from_slice(&self.ask("GET", &path, "")?)?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! `strongbox serve` as a child process that can be killed and started again on the same state, and a client that talks to it.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::{Leaks, Skip, leaks};
+
+/// How long a server may take to say that it serves, or to end.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long after the end of everything something may still be on its way out.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// A directory in which servers of a case keep their state, one after the other.
+#[derive(Debug)]
+pub struct Place {
+    directory: TempDir,
+    program: PathBuf,
+    before: Leaks,
+}
+
+/// What a server is told when it is started.
+#[derive(Debug, Clone, Default)]
+pub struct Orders {
+    /// More options of the command line.
+    pub options: Vec<String>,
+    /// The step at which it kills itself.
+    pub fault: Option<&'static str>,
+}
+
+impl Orders {
+    /// Serves, and does this with boxes when it is asked to stop.
+    pub fn on_stop(what: &str) -> Self {
+        Self { options: vec!["--on-stop".to_owned(), what.to_owned()], fault: None }
+    }
+
+    /// Serves until it reaches a step.
+    pub fn dying_at(step: &'static str) -> Self {
+        Self { options: Vec::new(), fault: Some(step) }
+    }
+}
+
+impl Place {
+    /// An empty state in which one server has run once, so that only what a case left can differ later.
+    pub async fn fresh() -> Result<Self> {
+        let program =
+            std::env::var_os("STRONGBOX_BIN").context("set STRONGBOX_BIN to the path of the strongbox program")?;
+        let directory = crate::ground::private_directory()?;
+        let mut place = Self { directory, program: program.into(), before: Leaks::default() };
+        let server = place.start_with(&Orders::on_stop("destroy-all")).await?;
+        server.client.exec("first", "echo 1").await?;
+        server.stop().await?;
+        place.note();
+        Ok(place)
+    }
+
+    /// The state directory.
+    pub fn state(&self) -> PathBuf {
+        self.directory.path().join("state")
+    }
+
+    /// Starts a server.
+    pub async fn start(&self) -> Result<Server> {
+        self.start_with(&Orders::default()).await
+    }
+
+    /// Starts a server with orders. Fails when it ends before it serves.
+    pub async fn start_with(&self, orders: &Orders) -> Result<Server> {
+        let mut child = self.command("serve");
+        child.args(["--listen", "127.0.0.1:0"]).args(&orders.options).kill_on_drop(true);
+        if let Some(step) = orders.fault {
+            child.env(box_core::fault::VARIABLE, step);
+        }
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log())?;
+        let mut child = child.stdout(Stdio::piped()).stderr(log).spawn().context("starting the server")?;
+        let mut lines = BufReader::new(child.stdout.take().context("no output")?).lines();
+        let said = tokio::time::timeout(LIMIT, lines.next_line()).await.context("the server does not come up")??;
+        leaks::remember(&self.state());
+        let Some(said) = said else {
+            let status = child.wait().await?;
+            bail!("the server ended with {status} before it served: {}", self.log_tail());
+        };
+        let address = said.split_whitespace().find(|word| word.starts_with("http://"));
+        let address = address.with_context(|| format!("no address in {said:?}"))?.to_owned();
+        Ok(Server { child, client: Client::new(address) })
+    }
+
+    /// The program with a verb on this state, not started yet.
+    pub fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRONGBOX_")) {
+            command.env_remove(name);
+        }
+        command.env("XDG_CONFIG_HOME", self.directory.path()).stdin(Stdio::null());
+        command.args(verb.split(' ')).arg("--state-dir").arg(self.state());
+        command
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.path().join("server.log")
+    }
+
+    /// The end of what servers of this place complained of.
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.contains(" INFO ")).collect();
+        lines[lines.len().saturating_sub(8)..].join("\n")
+    }
+
+    /// Counts everything that exists now as having been there before.
+    pub fn note(&mut self) {
+        self.before = Leaks::snapshot(&self.state());
+    }
+
+    /// Ends everything that is left, by the means of the program itself.
+    pub async fn end(&self) -> Result<()> {
+        let server = self.start_with(&Orders::on_stop("destroy-all")).await.context("the last start")?;
+        server.stop().await.context("the last stop")
+    }
+
+    /// Holds that nothing is left.
+    pub async fn settled(&self) -> Result<()> {
+        self.before.settle(&self.state(), SETTLE).await
+    }
+}
+
+/// Runs a case on a place of its own. Whatever it comes to, everything is removed afterwards and nothing may stay.
+pub async fn on_place<F>(case: impl FnOnce(Arc<Place>) -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>>,
+{
+    let place = Arc::new(Place::fresh().await.context("a fresh place")?);
+    let outcome = case(Arc::clone(&place)).await;
+    let ended = place.end().await;
+    let outcome = outcome.and(ended).and(place.settled().await.context("after the case"));
+    let told = |error: anyhow::Error| if error.is::<Skip>() { error } else { explained(&place, &error) };
+    outcome.map_err(told)
+}
+
+fn explained(place: &Place, error: &anyhow::Error) -> anyhow::Error {
+    anyhow!("{error:#}\nlog of the server:\n{}", place.log_tail())
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    /// Talks to it.
+    pub client: Client,
+}
+
+impl Server {
+    /// Its process id.
+    pub fn pid(&self) -> Result<i32> {
+        Ok(self.child.id().context("the server is gone")?.cast_signed())
+    }
+
+    /// `kill -9`, and waits until the kernel has done it.
+    pub async fn kill(mut self) -> Result<()> {
+        self.child.start_kill()?;
+        self.child.wait().await?;
+        Ok(())
+    }
+
+    /// Asks it to stop.
+    pub fn terminate(&self) -> Result<()> {
+        let pid = rustix::process::Pid::from_raw(self.pid()?).context("no pid")?;
+        Ok(rustix::process::kill_process(pid, rustix::process::Signal::TERM)?)
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> Result<ExitStatus> {
+        Ok(tokio::time::timeout(LIMIT, self.child.wait()).await.context("the server does not end")??)
+    }
+
+    /// Asks it to stop, and holds that it does so well.
+    pub async fn stop(mut self) -> Result<()> {
+        self.terminate()?;
+        let status = self.ended().await?;
+        ensure!(status.success(), "the server ended with {status}");
+        Ok(())
+    }
+}
+
+/// What a server answered.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The body; null where there is none, or none that is JSON.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The body of a call that must have succeeded.
+    pub fn good(self) -> Result<Value> {
+        ensure!(self.status.is_success(), "{}: {}", self.status, self.body);
+        Ok(self.body)
+    }
+}
+
+/// Talks to a server over HTTP, with connections that are kept.
+#[derive(Debug, Clone)]
+pub struct Client {
+    base: String,
+    token: Option<String>,
+    http: HyperClient<HttpConnector, Full<Bytes>>,
+}
+
+impl Client {
+    fn new(base: String) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        Self { base, token: None, http: HyperClient::builder(TokioExecutor::new()).build(connector) }
+    }
+
+    /// The same client with a token.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    /// Sends a request and returns the answer as it comes. Fails when there is no answer.
+    pub async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Response<Incoming>> {
+        let mut request = Request::builder().method(method).uri(format!("{}/v1/{path}", self.base));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let bytes = match body {
+            Some(body) => {
+                request = request.header("content-type", "application/json");
+                Bytes::from(serde_json::to_vec(body)?)
+            }
+            None => Bytes::new(),
+        };
+        Ok(self.http.request(request.body(Full::new(bytes))?).await?)
+    }
+
+    /// Sends a request and returns the whole answer.
+    pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer> {
+        let response = self.ask(method, path, body).await?;
+        let status = response.status();
+        let bytes = response.into_body().collect().await?.to_bytes();
+        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+    }
+
+    /// Asks for something.
+    pub async fn get(&self, path: &str) -> Result<Answer> {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// Sends something.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer> {
+        self.send(Method::POST, path, Some(body)).await
+    }
+
+    /// Makes a session.
+    pub async fn create(&self, session: &str, body: &Value) -> Result<Value> {
+        self.send(Method::POST, &format!("sessions/{session}"), Some(body)).await?.good()
+    }
+
+    /// One session.
+    pub async fn session(&self, session: &str) -> Result<Value> {
+        self.get(&format!("sessions/{session}")).await?.good()
+    }
+
+    /// Removes a session.
+    pub async fn delete(&self, session: &str) -> Result<Value> {
+        self.send(Method::DELETE, &format!("sessions/{session}"), None).await?.good()
+    }
+
+    /// Runs a command line to its end, which must be a good one.
+    pub async fn exec(&self, session: &str, line: &str) -> Result<Value> {
+        let result = self.post(&format!("sessions/{session}/exec"), &json!({ "cmd": line })).await?.good()?;
+        ensure!(result["exit_code"] == 0, "{line:?} ended with {result}");
+        Ok(result)
+    }
+
+    /// Runs a command line and returns what it said.
+    pub async fn said(&self, session: &str, line: &str) -> Result<String> {
+        let result = self.exec(session, line).await?;
+        Ok(result["stdout"].as_str().unwrap_or_default().trim().to_owned())
+    }
+
+    /// Starts a command and returns its id.
+    pub async fn begin(&self, session: &str, body: &Value) -> Result<String> {
+        let info = self.post(&format!("sessions/{session}/exec?wait=false"), body).await?.good()?;
+        Ok(info["exec_id"].as_str().context("no exec_id")?.to_owned())
+    }
+
+    /// Waits for the result of a command.
+    pub async fn result(&self, session: &str, exec: &str) -> Result<Value> {
+        self.get(&format!("sessions/{session}/execs/{exec}/result")).await?.good()
+    }
+
+    /// Stops a session where it is. Nothing is returned where boxes cannot be stopped.
+    pub async fn pause(&self, session: &str) -> Result<Option<Value>> {
+        let answer = self.post(&format!("sessions/{session}/pause"), &json!({})).await?;
+        if answer.status == StatusCode::SERVICE_UNAVAILABLE && answer.body["error"]["code"] == "backend_unavailable" {
+            return Ok(None);
+        }
+        answer.good().map(Some)
+    }
+
+    /// Starts a managed process that a shell runs.
+    pub async fn start_process(&self, session: &str, process: &str, line: &str) -> Result<Value> {
+        let body = json!({ "process_id": process, "command": "sh", "args": ["-c", line] });
+        self.post(&format!("sessions/{session}/processes"), &body).await?.good()
+    }
+
+    /// One managed process.
+    pub async fn process(&self, session: &str, process: &str) -> Result<Value> {
+        self.get(&format!("sessions/{session}/processes/{process}")).await?.good()
+    }
+
+    /// The whole standard output that is kept of `execs/ID` or `processes/ID`.
+    pub async fn output(&self, session: &str, target: &str) -> Result<Vec<u8>> {
+        let response = self.ask(Method::GET, &format!("sessions/{session}/{target}/output"), None).await?;
+        let status = response.status();
+        let bytes = response.into_body().collect().await?.to_bytes();
+        ensure!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&bytes));
+        Ok(bytes.to_vec())
+    }
+
+    /// Follows the output of `execs/ID` or `processes/ID` from a cursor on.
+    pub async fn follow(&self, session: &str, target: &str, cursor: &str) -> Result<Events> {
+        let path = format!("sessions/{session}/{target}/events?cursor={cursor}");
+        let response = self.ask(Method::GET, &path, None).await?;
+        ensure!(response.status().is_success(), "following {target}: {}", response.status());
+        Ok(Events { body: response.into_body(), pending: String::new() })
+    }
+}
+
+/// One event of a stream.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// What happened.
+    pub name: String,
+    /// From where to go on.
+    pub cursor: String,
+    /// The details.
+    pub data: Value,
+}
+
+/// A stream of events.
+#[derive(Debug)]
+pub struct Events {
+    body: Incoming,
+    pending: String,
+}
+
+impl Events {
+    /// The next event; none when the stream ended or broke.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some((block, rest)) = self.pending.split_once("\n\n") {
+                let event = parse(block);
+                self.pending = rest.to_owned();
+                match event {
+                    Some(event) => return Some(event),
+                    None => continue,
+                }
+            }
+            let frame = self.body.frame().await?.ok()?;
+            if let Ok(data) = frame.into_data() {
+                self.pending.push_str(&String::from_utf8_lossy(&data));
+            }
+        }
+    }
+}
+
+/// Comments, which keep a stream alive, are no events.
+fn parse(block: &str) -> Option<Event> {
+    let field =
+        |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned());
+    let data = serde_json::from_str(&field("data:")?).ok()?;
+    Some(Event { name: field("event:")?, cursor: field("id:").unwrap_or_default(), data })
+}
+
+/// The names below a directory that hold boxes, for comparing with the sessions that are told of.
+pub fn boxes_on_file(state: &Path) -> Vec<String> {
+    let mut found: Vec<String> = leaks::places(state)
+        .iter()
+        .flat_map(|place| leaks::files(place))
+        .filter_map(|path| {
+            let (_, below) = path.rsplit_once("/boxes/")?;
+            (!below.contains('/')).then(|| below.to_owned())
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}

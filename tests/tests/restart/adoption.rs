@@ -1,0 +1,223 @@
+//! The server is killed while sessions live, and the next one finds them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use box_tests::ground::unique;
+use box_tests::host;
+use box_tests::restart_server::{Client, Place};
+use box_tests::suite::skip;
+use hyper::{Method, StatusCode};
+use serde_json::{Value, json};
+
+/// How often something is looked for before it is given up, 50 ms apart.
+const LOOKS_MAX: u32 = 400;
+
+/// Asks again and again until the answer is the wanted one.
+pub(crate) async fn until<F>(what: &str, mut look: impl FnMut() -> F) -> Result<()>
+where
+    F: Future<Output = Result<bool>>,
+{
+    for _ in 0..LOOKS_MAX {
+        if look().await? {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bail!("{what} did not come")
+}
+
+/// A sleep that no other process of the machine sleeps.
+pub(crate) fn marked_sleep() -> String {
+    format!("sleep {}.{}", 100_000 + std::process::id(), unique())
+}
+
+/// The process of the host that runs a marked sleep.
+pub(crate) fn pid_on_host(marker: &str) -> Result<i32> {
+    let found = host::processes_with(marker).into_iter().find(|process| process.name == "sleep");
+    Ok(found.with_context(|| format!("no process of the host is {marker:?}"))?.pid)
+}
+
+async fn process_said(client: &Client, session: &str, process: &str, text: &str) -> Result<()> {
+    let target = format!("processes/{process}");
+    until(&format!("{text:?} of {process}"), || async {
+        Ok(String::from_utf8_lossy(&client.output(session, &target).await?).contains(text))
+    })
+    .await
+}
+
+/// Same boxes, same files, same processes by the pids of both sides, and what they said while nobody listened.
+pub(crate) async fn boxes_and_processes_go_on(place: Arc<Place>) -> Result<()> {
+    let server = place.start().await?;
+    let (client, marker) = (server.client.clone(), marked_sleep());
+    for session in ["one", "two"] {
+        client.exec(session, &format!("echo {session} > /workspace/name")).await?;
+    }
+    client.start_process("one", "ticker", "i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.1; done").await?;
+    let line = format!("echo ready; {marker} & wait");
+    client.start_process("two", "sleeper", &line).await?;
+    process_said(&client, "two", "sleeper", "ready").await?;
+    until("the sleeper", || async { Ok(pid_on_host(&marker).is_ok()) }).await?;
+    let before = look(&client, &marker).await?;
+    let ticks_before = client.output("one", "processes/ticker").await?.len();
+    server.kill().await?;
+    let late = format!("tick {}\n", ticks_before / 5);
+    // Only the box can tell that it went on, and only a later server can ask it; half a second is what it goes on for.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(pid_on_host(&marker)? == before.2, "the sleeper did not outlive the server");
+    let server = place.start().await?;
+    let client = server.client.clone();
+    let after = look(&client, &marker).await?;
+    ensure!(before == after, "before {before:?}, after {after:?}");
+    for session in ["one", "two"] {
+        ensure!(client.said(session, "cat /workspace/name").await? == session, "{session} has other files");
+    }
+    process_said(&client, "one", "ticker", &late).await?;
+    let output = String::from_utf8(client.output("one", "processes/ticker").await?)?;
+    let expected: String = (1..=output.lines().count()).map(|number| format!("tick {number}\n")).collect();
+    ensure!(output == expected, "ticks are missing or came twice: {output:?}");
+    server.kill().await
+}
+
+/// What must not change: ids of the boxes, pids inside, the pid outside.
+async fn look(client: &Client, marker: &str) -> Result<(Vec<Value>, Vec<Value>, i32)> {
+    let mut ids = Vec::new();
+    for session in ["one", "two"] {
+        let info = client.session(session).await?;
+        ensure!(info["state"] == "running", "{session} is {info}");
+        ids.push(info["backend_session_id"].clone());
+        ids.push(info["created_at"].clone());
+    }
+    let mut pids = Vec::new();
+    for (session, process) in [("one", "ticker"), ("two", "sleeper")] {
+        let info = client.process(session, process).await?;
+        ensure!(info["status"] == "running" && info["restarts"] == 0 && info["pid"].is_u64(), "{process} is {info}");
+        pids.push(info["pid"].clone());
+        pids.push(info["started_at"].clone());
+    }
+    Ok((ids, pids, pid_on_host(marker)?))
+}
+
+/// A client that lost its stream attaches again behind the last event that it saw.
+pub(crate) async fn a_follower_sees_every_byte_once(place: Arc<Place>) -> Result<()> {
+    const LINES: u32 = 3000;
+    let mut server = place.start().await?;
+    let line =
+        format!("for i in $(seq {LINES}); do echo line $i; echo error $i >&2; [ $((i%20)) = 0 ] && sleep 0.02; done");
+    let exec = server.client.begin("a", &json!({ "cmd": line, "timeout_sec": 60 })).await?;
+    let (mut stdout, mut stderr, mut cursor, mut kills) = (String::new(), String::new(), "0.0.0".to_owned(), 0);
+    loop {
+        let mut events = server.client.follow("a", &format!("execs/{exec}"), &cursor).await?;
+        let mut ended = false;
+        let mut seen = 0;
+        while let Some(event) = events.next().await {
+            cursor = event.cursor;
+            ended = event.name == "ended";
+            ensure!(matches!(event.name.as_str(), "output" | "ended"), "{} {}", event.name, event.data);
+            let text = event.data["text"].as_str().unwrap_or_default();
+            match event.data["stream"].as_str() {
+                Some("stdout") => stdout.push_str(text),
+                Some("stderr") => stderr.push_str(text),
+                _ => {}
+            }
+            seen += 1;
+            if seen > 20 && kills < 3 {
+                kills += 1;
+                server.kill().await?;
+                server = place.start().await?;
+                break;
+            }
+        }
+        if ended {
+            break;
+        }
+    }
+    ensure!(kills == 3, "it ended before the server was killed three times: {kills}");
+    let expected = |word: &str| (1..=LINES).map(|number| format!("{word} {number}\n")).collect::<String>();
+    ensure!(stdout == expected("line"), "standard output is not whole: {} bytes", stdout.len());
+    ensure!(stderr == expected("error"), "standard error is not whole: {} bytes", stderr.len());
+    server.kill().await
+}
+
+/// What ended while there was no server has its result: a good end, a bad one, and a deadline.
+pub(crate) async fn ends_that_nobody_heard_are_told(place: Arc<Place>) -> Result<()> {
+    let server = place.start().await?;
+    let client = server.client.clone();
+    let good = client.begin("a", &json!({ "cmd": "echo begun; sleep 1; echo done" })).await?;
+    let bad = client.begin("a", &json!({ "cmd": "sleep 1; echo oh >&2; exit 7" })).await?;
+    let marker = marked_sleep();
+    let late = client.begin("a", &json!({ "cmd": format!("echo waits; {marker}"), "timeout_sec": 1 })).await?;
+    let living = client.begin("a", &json!({ "cmd": "sleep 4; echo at last" })).await?;
+    until("the command with a deadline", || async { Ok(pid_on_host(&marker).is_ok()) }).await?;
+    server.kill().await?;
+    until("the deadline", || async { Ok(pid_on_host(&marker).is_err()) }).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let server = place.start().await?;
+    let client = server.client.clone();
+    let told = client.result("a", &good).await?;
+    ensure!(told["status"] == "completed" && told["exit_code"] == 0 && told["stdout"] == "begun\ndone\n", "{told}");
+    let told = client.result("a", &bad).await?;
+    ensure!(told["exit_code"] == 7 && told["stderr"] == "oh\n" && told["receipt"].is_object(), "{told}");
+    let told = client.result("a", &late).await?;
+    ensure!(told["status"] == "timed_out" && told["exit_code"].is_null() && told["stdout"] == "waits\n", "{told}");
+    let told = client.result("a", &living).await?;
+    ensure!(told["exit_code"] == 0 && told["stdout"] == "at last\n", "{told}");
+    server.kill().await
+}
+
+/// Nothing in a paused box moves while the server is dead, nor after, until somebody resumes it.
+pub(crate) async fn a_paused_session_stays_paused(place: Arc<Place>) -> Result<()> {
+    let server = place.start().await?;
+    let client = server.client.clone();
+    client.start_process("a", "ticker", "while :; do echo tick; sleep 0.02; done").await?;
+    process_said(&client, "a", "ticker", "tick").await?;
+    if client.pause("a").await?.is_none() {
+        return skip("boxes cannot be stopped where an ordinary user has no cgroup");
+    }
+    let before = client.output("a", "processes/ticker").await?.len();
+    server.kill().await?;
+    let server = place.start().await?;
+    let client = server.client.clone();
+    ensure!(client.session("a").await?["state"] == "paused", "it is {}", client.session("a").await?);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let paused = client.output("a", "processes/ticker").await?.len();
+    // What was in the pipe when it was stopped may still come; a box that runs would have said sixty bytes more.
+    ensure!(paused <= before + 20, "a paused box went on: {before} bytes, then {paused}");
+    client.post("sessions/a/resume", &json!({})).await?.good()?;
+    until("more ticks", || async { Ok(client.output("a", "processes/ticker").await?.len() > paused + 50) }).await?;
+    server.kill().await
+}
+
+/// Who may come in, and how long a session may be idle.
+pub(crate) async fn tokens_and_idle_times_are_kept(place: Arc<Place>) -> Result<()> {
+    let server = place.start().await?;
+    server.client.exec("a", "true").await?;
+    let patched = server.client.send(Method::PATCH, "sessions/a", Some(&json!({ "ttl_sec": 77 }))).await?.good()?;
+    ensure!(patched["ttl_sec"] == 77, "{patched}");
+    let made = place.command("token create").args(["--name", "test"]).output().await?;
+    ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let token = String::from_utf8(made.stdout)?.trim().to_owned();
+    server.kill().await?;
+    let server = place.start().await?;
+    let refused = server.client.get("sessions/a").await?;
+    ensure!(refused.status == StatusCode::UNAUTHORIZED, "without a token: {refused:?}");
+    let info = server.client.clone().with_token(&token).session("a").await?;
+    ensure!(info["ttl_sec"] == 77 && info["state"] == "running", "{info}");
+    server.kill().await
+}
+
+/// A process that is to be started again is, also when it ended while there was no server.
+pub(crate) async fn a_process_is_still_supervised(place: Arc<Place>) -> Result<()> {
+    let server = place.start().await?;
+    let body = json!({ "process_id": "p", "command": "sh", "args": ["-c", "echo run; sleep 1"], "restart": "always" });
+    server.client.post("sessions/a/processes", &body).await?.good()?;
+    server.kill().await?;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let server = place.start().await?;
+    let client = server.client.clone();
+    until("a restart", || async { Ok(client.process("a", "p").await?["restarts"].as_u64() > Some(0)) }).await?;
+    let info = client.process("a", "p").await?;
+    ensure!(info["status"] == "running", "{info}");
+    server.kill().await
+}
