@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 use crate::{Leaks, Skip, leaks};
 
 /// How long a server may take to say that it serves, or to end.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// How long after the end of everything something may still be on its way out.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -369,9 +369,9 @@ impl Events {
     /// The next event; none when the stream ended or broke.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some((block, rest)) = self.pending.split_once("\n\n") {
-                let event = parse(block);
-                self.pending = rest.to_owned();
+            if let Some(end) = self.pending.find("\n\n") {
+                let block: String = self.pending.drain(..end + 2).collect();
+                let event = parse(&block);
                 match event {
                     Some(event) => return Some(event),
                     None => continue,

@@ -54,7 +54,7 @@ pub(crate) fn measure(_: &Boxes, options: &Options, directory: &Path, report: &m
     let server = Server::start(&state)?;
     one_caller(&server, options, report)?;
     rate(&server, options, report)?;
-    lives(&server, options, report)?;
+    lives(&server, options, report);
     bursts(&server, options, report)?;
     drop(server);
     let server = Server::start(&state)?;
@@ -94,7 +94,7 @@ fn one_caller(server: &Server, options: &Options, report: &mut Report) -> Result
 }
 
 /// Runs `work` of each caller until the time is over. Returns how much was done, how much failed and how long it took.
-fn for_a_while<W>(server: &Server, time: Duration, work: W) -> Result<(u32, u32, Duration)>
+fn for_a_while<W>(server: &Server, time: Duration, work: W) -> (u32, u32, Duration)
 where
     W: Fn(&mut Connection, &str, u32) -> Result<()> + Sync,
 {
@@ -120,7 +120,7 @@ where
             });
         }
     });
-    Ok((done.into_inner(), failed.into_inner(), start.elapsed()))
+    (done.into_inner(), failed.into_inner(), start.elapsed())
 }
 
 fn rate(server: &Server, options: &Options, report: &mut Report) -> Result<()> {
@@ -129,24 +129,23 @@ fn rate(server: &Server, options: &Options, report: &mut Report) -> Result<()> {
         connection.create(&format!("c{caller}"))?;
     }
     let work = |connection: &mut Connection, session: &str, _| connection.exec_true(session);
-    let (done, failed, took) = for_a_while(server, options.seconds(10), work)?;
+    let (done, failed, took) = for_a_while(server, options.seconds(10), work);
     ensure!(failed == 0, "{failed} execs failed");
     report.figure(GROUP, RATE, f64::from(done) / took.as_secs_f64(), "1/s");
     let mut connection = server.connect()?;
     (0..CALLERS).try_for_each(|caller| connection.delete(&format!("c{caller}")))
 }
 
-fn lives(server: &Server, options: &Options, report: &mut Report) -> Result<()> {
+fn lives(server: &Server, options: &Options, report: &mut Report) {
     let work = |connection: &mut Connection, caller: &str, number| {
         let session = format!("{caller}-{number}");
         connection.create(&session)?;
         connection.exec_true(&session)?;
         connection.delete(&session)
     };
-    let (done, failed, took) = for_a_while(server, options.sustained(), work)?;
+    let (done, failed, took) = for_a_while(server, options.sustained(), work);
     report.figure(GROUP, LIVES, f64::from(done) / took.as_secs_f64(), "1/s");
     report.figure(GROUP, LIVES_FAILED, f64::from(failed), "sessions");
-    Ok(())
 }
 
 /// Makes sessions by many callers at once; each tells how long its own took.

@@ -30,7 +30,7 @@ pub(crate) fn case() -> Case {
 struct Known {
     box_id: Value,
     /// Finished commands and the digest of what each said.
-    execs: Vec<(String, String)>,
+    execs: Vec<(String, Vec<u8>)>,
     /// Somebody asked to delete it and was not answered.
     doubtful: bool,
 }
@@ -113,8 +113,8 @@ async fn exec(client: &Client, ledger: &Ledger, session: &str, bytes: u64, numbe
     Ok(Some(()))
 }
 
-fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+fn digest(bytes: &[u8]) -> Vec<u8> {
+    Sha256::digest(bytes).to_vec()
 }
 
 /// Every acknowledged session is there and whole, every acknowledged command with every byte, and no box is there for nothing.

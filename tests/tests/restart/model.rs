@@ -118,7 +118,7 @@ impl Life {
         let result = client.exec(session, &line).await?;
         let model = self.obtained(client, session).await?;
         model.paused = false;
-        model.written += &format!("{number}\n");
+        model.written.extend([number.to_string(), "\n".to_owned()]);
         let id = result["exec_id"].as_str().unwrap_or_default().to_owned();
         model.execs.push((id, format!("said {number}\n")));
         Ok(())

@@ -179,8 +179,10 @@ impl Inner {
                 _ => Ok((session, standing, earlier)),
             };
         }
-        self.note_start(caller, &exec, &call).await;
-        self.launch(&session, &standing, &exec, &wire).await?;
+        // The entry is on its way to the log before the command is to the box, and nobody is answered before both are there.
+        let noted = self.note_start(caller, &exec, &call);
+        let ((), launched) = tokio::join!(noted, self.launch(&session, &standing, &exec, &wire));
+        launched?;
         if let CallStdin::Bytes(bytes) = call.stdin {
             self.feed(&standing, &exec, bytes);
         }
