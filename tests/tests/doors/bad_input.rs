@@ -98,6 +98,9 @@ async fn a_wrong_value_is_refused_by_the_name_of_its_field(door: &mut Door) -> R
         (json!({ "image": "registry/none:1" }), "image"),
         (json!({ "image": "dir:relative" }), "image"),
         (json!({ "image": "dir:/nowhere/at/all" }), "image"),
+        // A directory that exists, and that any caller could read if it were taken.
+        (json!({ "image": "dir:/etc" }), "image"),
+        (json!({ "mount_path": "/elsewhere" }), "mount_path"),
         (json!({ "host_path": "/etc" }), "host_path"),
         (json!({ "host_path": "relative" }), "host_path"),
         (json!({ "host_path_mode": "RO" }), "host_path_mode"),

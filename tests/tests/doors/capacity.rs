@@ -140,7 +140,14 @@ async fn making_one_session_delays_no_other(door: &mut Door) -> Result<()> {
     let client = door.client.clone();
     let image = door.server.mounts()?.join("wide.tar");
     wide_image(&image)?;
-    let body = json!({ "image": format!("tar:{}", image.display()) });
+    door.server.reload(&format!("[images]\nwide = 'tar:{}'\nplain = 'host'\n", image.display()))?;
+    eventually("the new names", || async {
+        let answer = client.post("/v1/sessions/plain", &json!({ "image": "plain" })).await?;
+        Ok((answer.status == 201).then_some(()))
+    })
+    .await?;
+    client.delete("/v1/sessions/plain").await?.must(200)?;
+    let body = json!({ "image": "wide" });
     let slow = tokio::spawn(client.request("POST", "/v1/sessions/slow").json(&body).send());
     let state = || async {
         let answer = client.get("/v1/sessions/slow").await?;

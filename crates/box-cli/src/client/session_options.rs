@@ -39,7 +39,7 @@ pub(crate) struct SessionOptions {
     /// Let commands work on this directory of the server's machine, seen as /workspace
     #[arg(long, value_name = "DIR")]
     workspace: Option<String>,
-    /// Root file system: host, dir:/PATH, tar:/PATH, or a name that the server's configuration gives to one
+    /// Root file system: host, or a name that the configuration of the server gives to one
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// Let commands change their whole root; the changes go with the session

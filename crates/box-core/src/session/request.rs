@@ -15,7 +15,7 @@ pub struct SessionRequest {
     pub profile: Option<String>,
     /// What the box can reach.
     pub network: Option<Network>,
-    /// Root file system: `host`, `dir:PATH`, `tar:PATH`, or a name that the operator gave to one of these.
+    /// Root file system: `host`, or a name that the operator gave to one.
     pub image: Option<String>,
     /// Directory of the host that becomes the workspace. `Some(None)` asks for none.
     pub host_path: Option<Option<String>>,
@@ -121,6 +121,10 @@ impl SessionRequest {
 impl SessionConfig {
     fn validate(&self) -> Result<()> {
         check_ttl(self.ttl_sec)?;
+        if self.host_path.is_none() && self.mount_path.as_str() != limits::WORKSPACE {
+            let allowed = "/workspace where no host_path is mounted";
+            return Err(Invalid::new("mount_path", self.mount_path.as_str(), allowed).into());
+        }
         if self.env.len() > wire_limits::ENVIRONMENT_ENTRIES_MAX {
             let allowed = format!("at most {} entries", wire_limits::ENVIRONMENT_ENTRIES_MAX);
             return Err(Invalid::new("env", self.env.len(), allowed).into());
@@ -211,16 +215,19 @@ impl std::fmt::Display for HostPathMode {
     }
 }
 
+/// What an image name means. Paths come from the operator only: whoever may name any directory as a root file system may read it,
+/// whatever the mount policy says.
 fn parse_image(image: &str, images: &BTreeMap<String, String>) -> Result<Image> {
-    let meant = images.get(image).map_or(image, String::as_str);
+    let meant = images.get(image).map_or(if image == "host" { image } else { "" }, String::as_str);
     match meant.split_once(':') {
         _ if meant == "host" => Ok(Image::Host),
         Some(("dir", path)) if path.starts_with('/') => Ok(Image::Directory(path.into())),
         Some(("tar", path)) if path.starts_with('/') => Ok(Image::Tar(path.into())),
         _ => Err(Error::BadImage {
             image: image.to_owned(),
-            reason: "it is not known here; use host, dir:/PATH or tar:/PATH, or give it a meaning in the configuration's [images]"
-                .to_owned(),
+            reason:
+                "it is not known here; use host, or have the operator give it a meaning in the configuration's [images]"
+                    .to_owned(),
         }),
     }
 }
@@ -278,11 +285,13 @@ mod tests {
     }
 
     #[test]
-    fn images_are_paths_or_names_of_the_operator() {
+    fn images_are_names_of_the_operator_and_never_paths_of_a_caller() {
         let names = BTreeMap::from([("python:3.11-slim".to_owned(), "host".to_owned())]);
         assert_eq!(parse_image("python:3.11-slim", &names).unwrap(), Image::Host);
-        assert_eq!(parse_image("dir:/srv/root", &names).unwrap(), Image::Directory("/srv/root".into()));
-        for bad in ["", "dir:relative", "debian:12", "tar:"] {
+        assert_eq!(parse_image("host", &names).unwrap(), Image::Host);
+        let own = BTreeMap::from([("mine".to_owned(), "dir:/srv/root".to_owned())]);
+        assert_eq!(parse_image("mine", &own).unwrap(), Image::Directory("/srv/root".into()));
+        for bad in ["", "dir:relative", "dir:/root", "tar:/root/x.tar", "debian:12", "tar:"] {
             assert_eq!(parse_image(bad, &names).unwrap_err().code(), "bad_image", "{bad}");
         }
     }

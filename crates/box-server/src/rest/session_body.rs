@@ -19,7 +19,7 @@ pub(crate) struct SessionFields {
     /// What the box can reach: `off` is its own loopback, `on` everything but the host's.
     #[schema(value_type = Option<String>, example = "off")]
     network: Option<Network>,
-    /// Root file system: `host`, `dir:/PATH`, `tar:/PATH`, or a name that the operator gave to one of these.
+    /// Root file system: `host`, or a name that the operator gave to one.
     #[serde(default, deserialize_with = "body::optional_text")]
     image: Option<String>,
     /// Directory of the host that becomes the workspace; `null` asks for none.
