@@ -67,17 +67,24 @@ impl AttachedReader {
     /// Cancel-safe: whoever drops the future loses nothing.
     pub async fn next(&mut self) -> Result<Event> {
         loop {
-            match self.take()? {
-                Some(event @ (Event::Started { .. } | Event::Progress { .. } | Event::Exited(_))) => return Ok(event),
-                Some(Event::Refused(refusal)) => return Err(refusal.into()),
-                Some(_) => return Err(FrameError::Unexpected(Kind::Event).into()),
-                None => {}
+            if let Some(event) = self.next_if_ready() {
+                return event;
             }
             self.bytes.reserve(READ_BYTES);
             if self.stream.read_buf(&mut self.bytes).await.map_err(gone)? == 0 {
                 return Err(gone(std::io::ErrorKind::UnexpectedEof.into()));
             }
         }
+    }
+
+    /// The next event, if it has come already with those before it.
+    pub(crate) fn next_if_ready(&mut self) -> Option<Result<Event>> {
+        Some(match self.take().transpose()? {
+            Ok(event @ (Event::Started { .. } | Event::Progress { .. } | Event::Exited(_))) => Ok(event),
+            Ok(Event::Refused(refusal)) => Err(refusal.into()),
+            Ok(_) => Err(FrameError::Unexpected(Kind::Event).into()),
+            Err(error) => Err(error),
+        })
     }
 
     /// Cuts the next whole event out of what has come.

@@ -53,10 +53,15 @@ impl Inner {
         match started.await {
             Ok(attached) => {
                 fault::point("exec_started");
-                let (reader, writer) = attached.split();
+                let (mut reader, writer) = attached.split();
                 *exec.writer.lock().await = Some(writer);
                 self.watched.execs_started.add();
-                self.listen(session, standing, exec, reader);
+                // Most commands are over when they are first heard of, and then nobody has to listen.
+                match first_words(exec, &mut reader).await {
+                    Ok(Some(record)) => self.finish_at_once(session, standing, exec, exec.end_of(record)).await,
+                    // A stream that broke is dealt with by whoever listens to it.
+                    Ok(None) | Err(_) => self.listen(session, standing, exec, reader),
+                }
             }
             Err(error) => {
                 exec.has_ended(exec.lost_end(&error.to_string()));
@@ -149,7 +154,7 @@ impl Inner {
         ended(standing.journal.end(&exec.id)?).ok_or(refused)
     }
 
-    /// Writes an end down, tells everybody, and makes room.
+    /// Tells everybody of an end, writes it down and makes room.
     pub(super) async fn finish(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -157,26 +162,53 @@ impl Inner {
         exec: &Arc<Exec>,
         end: End,
     ) {
+        if self.tell_end(session, standing, exec, end).await {
+            self.settle(session, standing, exec).await;
+        }
+    }
+
+    /// The same, without making anybody wait for more than the telling.
+    async fn finish_at_once(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        standing: &Arc<Standing>,
+        exec: &Arc<Exec>,
+        end: End,
+    ) {
+        if self.tell_end(session, standing, exec, end).await {
+            let (inner, session) = (Arc::clone(self), Arc::clone(session));
+            let (standing, exec) = (Arc::clone(standing), Arc::clone(exec));
+            self.tasks.spawn(async move { inner.settle(&session, &standing, &exec).await });
+        }
+    }
+
+    /// Tells everybody who waits. False when nothing ran and nothing is left to do.
+    async fn tell_end(&self, session: &Session, standing: &Standing, exec: &Exec, end: End) -> bool {
         exec.writer.lock().await.take();
         if matches!(end, End::Refused(_)) {
             exec.has_ended(end);
             self.discard(session, exec).await;
-            return;
+            return false;
         }
         fault::point("exec_told_to_end");
-        let timed_out = matches!(&end, End::Told { info } if info.status == ExecStatus::TimedOut);
-        if timed_out {
+        session.touch();
+        if let End::Told { info } = &end
+            && info.status == ExecStatus::TimedOut
+        {
             fault::point("exec_timed_out");
             self.watched.execs_timed_out.add();
-        }
-        session.touch();
-        let destroys = timed_out && exec.destroys_on_timeout;
-        if let (true, End::Told { info }) = (destroys, &end) {
-            *lock(&exec.captured) = clipped_output(standing, exec, info).await.ok();
+            if exec.destroys_on_timeout {
+                *lock(&exec.captured) = clipped_output(standing, exec, info).await.ok();
+            }
         }
         exec.has_ended(end);
+        true
+    }
+
+    /// What has to be done after an end was told.
+    async fn settle(self: &Arc<Self>, session: &Arc<Session>, standing: &Standing, exec: &Exec) {
         self.note_end(exec).await;
-        if destroys {
+        if exec.destroys_on_timeout && exec.info().status == ExecStatus::TimedOut {
             if let Err(error) = self.remove(session).await {
                 tracing::error!(session.id = %session.key.id, error = %error, "a session whose command timed out stays");
             }
@@ -258,6 +290,17 @@ fn superfluous(session: &Session, bytes_max: u64, stream_bytes_max: u64) -> Vec<
         count > limits::FINISHED_EXECS_MAX || bytes > bytes_max
     };
     finished.iter().rev().filter(beyond).map(|exec| Arc::clone(exec)).collect()
+}
+
+/// Hears what a command says first, and whatever came with it.
+async fn first_words(exec: &Exec, reader: &mut AttachedReader) -> Result<Option<EndRecord>> {
+    let mut ended = take(exec, reader.next().await)?;
+    while ended.is_none()
+        && let Some(event) = reader.next_if_ready()
+    {
+        ended = take(exec, event)?;
+    }
+    Ok(ended)
 }
 
 /// Hears a command until it ends or its stream does.

@@ -14,6 +14,7 @@ mod reaper;
 mod recovery;
 mod session;
 mod sessions;
+mod to_the_end;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,6 +35,7 @@ use crate::{Backend, BackendName, Capabilities, Error, Result};
 pub use follow::Follow;
 use session::Session;
 pub use sessions::Created;
+use to_the_end::ToTheEnd;
 use watch::Watched;
 
 /// What an operator can set. Everything but what was already decided for a session can be changed while the service runs.
@@ -280,11 +282,11 @@ impl Inner {
     }
 
     /// Does something to its end, whether or not whoever asked for it stays.
-    async fn to_the_end<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-        match self.tasks.spawn(work).await {
-            Ok(done) => done,
-            Err(error) => Err(Error::Setup { step: "service".to_owned(), reason: error.to_string() }),
-        }
+    fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> impl Future<Output = Result<T>> {
+        ToTheEnd { work: Some(Box::pin(work)), tasks: self.tasks.clone() }
     }
 
     /// The session of an id, in whatever state it is.
