@@ -9,6 +9,7 @@ use crate::{Door, DoorCase, cases, eventually};
 pub(crate) fn cases() -> Vec<DoorCase> {
     cases![
         the_first_exec_makes_the_box_and_the_next_reuses_it,
+        a_session_without_an_id_is_made_once_for_one_key,
         an_exec_that_asks_for_nothing_fits_every_session,
         a_conflict_names_every_field_that_differs,
         execs_of_one_session_run_at_the_same_time,
@@ -41,6 +42,16 @@ async fn the_first_exec_makes_the_box_and_the_next_reuses_it(door: &mut Door) ->
     ensure!(again.header("strongbox-created") == "existing", "{again:?}");
     ensure!(again.must(201)?["backend_session_id"] == session["backend_session_id"]);
     ensure!(client.sessions().await?.len() == 1);
+    Ok(())
+}
+
+async fn a_session_without_an_id_is_made_once_for_one_key(door: &mut Door) -> Result<()> {
+    let make = || door.client.request("POST", "/v1/sessions").header("idempotency-key", "k 1").json(&json!({})).send();
+    let (first, second) = (make().await?, make().await?);
+    ensure!(first.header("strongbox-created") == "new" && second.header("strongbox-created") == "existing");
+    ensure!(first.must(201)?["backend_session_id"] == second.must(201)?["backend_session_id"]);
+    let other = door.client.post("/v1/sessions", &json!({})).await?;
+    ensure!(other.header("strongbox-created") == "new", "without a key every call makes one");
     Ok(())
 }
 

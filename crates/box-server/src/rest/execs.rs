@@ -126,7 +126,7 @@ async fn stream(app: &App, caller: Caller, session: SessionId, info: ExecInfo) -
     Ok(events::respond(feed, line, Cursor::default(), first, app.closing().clone()))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     let text = key.to_str().ok().filter(|text| (1..=core_limits::IDEMPOTENCY_KEY_BYTES_MAX).contains(&text.len()));
     let refuse = || {

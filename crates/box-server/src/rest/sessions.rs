@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use uuid::Uuid;
 
+use super::execs::idempotency_key;
 use super::session_body::{CreateBody, PatchBody};
 use super::views::{DeletedView, SessionView, StatsView};
 use crate::app::App;
@@ -108,16 +109,22 @@ pub(crate) async fn create(
 }
 
 /// Makes a session whose id is in the body, or made up
+///
+/// Two calls without an id but with one `Idempotency-Key` mean one session.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = CreateBody,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Two calls with one key mean one session")),
     responses((status = 201, description = "The session", body = SessionView)))]
 pub(crate) async fn create_unnamed(
     State(app): State<App>,
     Who(caller): Who,
+    headers: HeaderMap,
     Body(body): Body<CreateBody>,
 ) -> Result<Response, Failure> {
-    let session = match body.session_id()? {
-        Some(id) => id,
-        None => format!("s-{}", Uuid::now_v7().simple()).parse()?,
+    let session = match (body.session_id()?, idempotency_key(&headers)?) {
+        (Some(id), _) => id,
+        // The key becomes the id, so that whoever asks again finds what was made.
+        (None, Some(key)) => format!("key-{key}").parse()?,
+        (None, None) => format!("s-{}", Uuid::now_v7().simple()).parse()?,
     };
     make(&app, &caller, &session, body).await
 }
