@@ -1,4 +1,4 @@
-//! Running a program while its output streams through, with a time limit that holds for the whole process group.
+//! Running a program while its output is read line by line, with a time limit that holds for the whole process group.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -40,8 +40,8 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// Runs a program in a process group of its own, prints what it writes, and shows each line to `on_line`. At the end,
-/// also after a normal one, whatever is left of the process group is killed.
+/// Runs a program in a process group of its own and shows each line that it writes to `on_line`. At the end, also after
+/// a normal one, whatever is left of the process group is killed.
 pub(crate) fn streamed(command: Command, time_max: Duration, on_line: impl FnMut(&str)) -> Result<Ending> {
     let (child, lines) = spawn(command)?;
     supervise(child, &lines, time_max, on_line)
@@ -86,14 +86,10 @@ fn supervise(
     time_max: Duration,
     mut on_line: impl FnMut(&str),
 ) -> Result<Ending> {
-    let mut show = |line: String| {
-        println!("{line}");
-        on_line(&line);
-    };
     let deadline = Instant::now() + time_max;
     let ending = loop {
         match lines.recv_timeout(Duration::from_millis(50)) {
-            Ok(line) => show(line),
+            Ok(line) => on_line(&line),
             // Output may end long before the program does.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(50)),
             Err(RecvTimeoutError::Timeout) => {}
@@ -110,7 +106,7 @@ fn supervise(
     kill_group(&child);
     let drained = Instant::now() + DRAIN_TIME_MAX;
     while let Ok(line) = lines.recv_timeout(drained.saturating_duration_since(Instant::now())) {
-        show(line);
+        on_line(&line);
     }
     Ok(ending)
 }

@@ -1,11 +1,14 @@
 //! `cargo xtask test`: the whole proof, stage by stage.
 //!
 //! A failed stage does not stop the others, but the exit code stays non-zero. Nothing is skipped in silence: each skip is
-//! listed with its reason at the end and counted in the last line.
+//! listed with its reason at the end and counted in the last line. What the stages print is kept in files; only the end
+//! of a failed one is shown, and what failed is named once more in the report: a reader who sees nothing but the last
+//! lines of a log knows where to look.
 
 pub(crate) mod artefacts;
 mod delegation;
 mod leaks;
+mod log;
 mod openapi_fuzz;
 mod prepare;
 mod report;
@@ -18,6 +21,7 @@ mod vm;
 use crate::{cargo, run};
 use anyhow::{Context, Result, anyhow, ensure};
 use artefacts::Artefacts;
+use log::Log;
 use report::{Line, Report};
 use run::Ending;
 use std::path::PathBuf;
@@ -31,6 +35,9 @@ pub(crate) struct Options {
     /// Run only this stage; may be given several times. What it needs is built on the way
     #[arg(long, value_name = "STAGE")]
     only: Vec<String>,
+    /// Show everything that the stages print, not only what failed
+    #[arg(long, short)]
+    verbose: bool,
     /// Print the stages and what each proves, and run nothing
     #[arg(long)]
     list: bool,
@@ -129,6 +136,8 @@ pub(crate) struct Proof {
     target: PathBuf,
     /// Counts of the stage that runs now.
     tally: Tally,
+    /// What the programs of that stage print.
+    log: Log,
     /// Built at the first use; an error is kept, so that it is paid for once.
     artefacts: Option<Result<Artefacts, String>>,
     /// What was there before the first stage.
@@ -136,9 +145,11 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    fn new() -> Result<Self> {
+    fn new(verbose: bool) -> Result<Self> {
         let metadata = cargo::metadata()?;
+        let log = Log::new(metadata.target_directory.join("reports").into_std_path_buf(), verbose)?;
         Ok(Self {
+            log,
             root: metadata.workspace_root.into_std_path_buf(),
             target: metadata.target_directory.into_std_path_buf(),
             tally: Tally::default(),
@@ -154,15 +165,24 @@ impl Proof {
         built.clone().map_err(|reason| anyhow!("not built: {reason}"))
     }
 
-    /// Runs a program, shows its output and counts the test cases that it reports.
+    /// Runs a program, keeps its output and counts the test cases that it reports.
     fn stream(&mut self, command: Command, time_max: Duration) -> Result<Ending> {
-        let tally = &mut self.tally;
-        run::streamed(command, time_max, |line| tally.observe(line))
+        let (tally, log) = (&mut self.tally, &mut self.log);
+        run::streamed(command, time_max, |line| {
+            log.write(line);
+            tally.observe(line);
+        })
+    }
+
+    /// The same for a program whose output is nothing that we count.
+    fn stream_uncounted(&mut self, command: Command, time_max: Duration) -> Result<Ending> {
+        let log = &mut self.log;
+        run::streamed(command, time_max, |line| log.write(line))
     }
 
     /// Records that a part of a stage was left out.
     fn skip(&mut self, reason: String) {
-        println!("skipped: {reason}");
+        self.log.write(&format!("skipped: {reason}"));
         self.tally.skipped += 1;
         self.tally.skip_reasons.push(reason);
     }
@@ -177,7 +197,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = choose(&options.only)?;
-    let mut proof = Proof::new()?;
+    let mut proof = Proof::new(options.verbose)?;
     let mut report = Report::default();
     for stage in chosen {
         report.add(run_stage(stage, &mut proof));
@@ -195,16 +215,17 @@ fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
 }
 
 fn run_stage(stage: &Stage, proof: &mut Proof) -> Line {
-    println!("\n=== {}: {}", stage.name, stage.proves);
+    println!("=== {}: {}", stage.name, stage.proves);
     let begun = Instant::now();
-    let outcome = (stage.run)(proof).context("the stage could not run to its end");
+    let outcome = proof.log.begin(stage.name).and_then(|()| (stage.run)(proof));
+    let outcome = outcome.context("the stage could not run to its end");
     let verdict = outcome.unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
-    match &verdict {
-        Verdict::Passed => {}
-        Verdict::Failed(reason) => println!("FAILED {}: {reason}", stage.name),
-        Verdict::Skipped(reason) => println!("skipped {}: {reason}", stage.name),
+    let line = Line { stage: stage.name, verdict, tally: std::mem::take(&mut proof.tally), elapsed: begun.elapsed() };
+    if let Verdict::Failed(_) = line.verdict {
+        proof.log.print_end();
     }
-    Line { stage: stage.name, verdict, tally: std::mem::take(&mut proof.tally), elapsed: begun.elapsed() }
+    println!("{line}");
+    line
 }
 
 #[cfg(test)]

@@ -38,19 +38,18 @@ impl Snapshot {
     }
 }
 
-pub(super) fn run(proof: &Proof) -> Verdict {
+pub(super) fn run(proof: &mut Proof) -> Verdict {
     let deadline = Instant::now() + SETTLE_TIME_MAX;
     loop {
         let leaked = Snapshot::take().added_since(&proof.before);
         if leaked.is_empty() {
-            println!("no cgroup, mount, loop device or process is left");
             return Verdict::Passed;
         }
         if Instant::now() >= deadline {
             for thing in &leaked {
-                println!("leaked: {thing}");
+                proof.tally.observe(&format!("leaked: {thing}"));
             }
-            return Verdict::Failed(format!("{} things are left; see above", leaked.len()));
+            return Verdict::Failed(format!("{} things are left", leaked.len()));
         }
         std::thread::sleep(Duration::from_millis(200));
     }

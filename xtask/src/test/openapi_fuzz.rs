@@ -2,7 +2,7 @@
 
 use super::{Proof, Verdict};
 use crate::cargo;
-use crate::run::{self, Ending};
+use crate::run::Ending;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ const INSTALL_TIME_MAX: Duration = Duration::from_mins(3);
 const FUZZ_TIME_MAX: Duration = Duration::from_mins(3);
 
 pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
-    let tool = match install(&proof.target) {
+    let tool = match install(proof) {
         Ok(tool) => tool,
         Err(error) => return Ok(Verdict::Skipped(format!("schemathesis cannot be installed: {error:#}"))),
     };
     let strongbox = proof.artefacts()?.strongbox;
     let server = Server::start(&strongbox)?;
-    let ending = run::streamed(fuzz(&tool, &server), FUZZ_TIME_MAX, |_| ())?;
+    let ending = proof.stream_uncounted(fuzz(&tool, &server), FUZZ_TIME_MAX)?;
     let healthy = server.is_healthy();
     let log = server.stop()?;
     if log.contains("panicked") || log.contains("http.status=500") {
@@ -41,18 +41,18 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
 }
 
 /// Finds the tool in an environment of its own below the target directory, or puts it there.
-fn install(target: &Path) -> Result<PathBuf> {
-    let place = target.join("schemathesis");
+fn install(proof: &mut Proof) -> Result<PathBuf> {
+    let place = proof.target.join("schemathesis");
     let tool = place.join("bin/schemathesis");
     if tool.is_file() {
         return Ok(tool);
     }
     let mut make = Command::new("python3");
     make.args(["-m", "venv"]).arg(&place);
-    ensure!(run::streamed(make, INSTALL_TIME_MAX, |_| ())?.is_success(), "python3 -m venv failed");
+    ensure!(proof.stream_uncounted(make, INSTALL_TIME_MAX)?.is_success(), "python3 -m venv failed");
     let mut fetch = Command::new(place.join("bin/pip"));
     fetch.args(["install", "--quiet", "--disable-pip-version-check", TOOL]);
-    ensure!(run::streamed(fetch, INSTALL_TIME_MAX, |_| ())?.is_success(), "pip install failed");
+    ensure!(proof.stream_uncounted(fetch, INSTALL_TIME_MAX)?.is_success(), "pip install failed");
     Ok(tool)
 }
 

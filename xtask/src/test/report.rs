@@ -14,6 +14,18 @@ pub(crate) struct Line {
     pub(crate) elapsed: Duration,
 }
 
+impl fmt::Display for Line {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (result, reason) = match &self.verdict {
+            Verdict::Passed => ("passed", ""),
+            Verdict::Failed(reason) => ("FAILED", reason.as_str()),
+            Verdict::Skipped(_) => ("skipped", ""),
+        };
+        let row = format!("{:18} {result:8} {:8.1}  {reason}", self.stage, self.elapsed.as_secs_f64());
+        write!(formatter, "{}", row.trim_end())
+    }
+}
+
 /// All stages that ran.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
@@ -61,19 +73,17 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(formatter, "\n{:18} {:8} {:>8}", "stage", "result", "seconds")?;
-        for line in &self.lines {
-            let (result, reason) = match &line.verdict {
-                Verdict::Passed => ("passed", ""),
-                Verdict::Failed(reason) => ("FAILED", reason.as_str()),
-                Verdict::Skipped(_) => ("skipped", ""),
-            };
-            let row = format!("{:18} {result:8} {:8.1}  {reason}", line.stage, line.elapsed.as_secs_f64());
-            writeln!(formatter, "{}", row.trim_end())?;
-        }
+        self.lines.iter().try_for_each(|line| writeln!(formatter, "{line}"))?;
         let skips = self.skips();
         if !skips.is_empty() {
             writeln!(formatter, "\nskipped, with reasons:")?;
             skips.iter().try_for_each(|skip| writeln!(formatter, "  {skip}"))?;
+        }
+        let failures: Vec<_> =
+            self.lines.iter().flat_map(|line| line.tally.failures.iter().map(move |it| (line.stage, it))).collect();
+        if !failures.is_empty() {
+            writeln!(formatter, "\nfailed:")?;
+            failures.iter().try_for_each(|(stage, failure)| writeln!(formatter, "  {stage}: {failure}"))?;
         }
         let total = self.total();
         writeln!(formatter, "\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped)

@@ -18,10 +18,10 @@ pub(super) fn clippy(proof: &mut Proof) -> Result<Verdict> {
     cargo_succeeds(proof, &arguments, "each warning is an error here")
 }
 
-pub(super) fn tidy(_: &mut Proof) -> Result<Verdict> {
+pub(super) fn tidy(proof: &mut Proof) -> Result<Verdict> {
     let violations = tidy::check()?;
     for violation in &violations {
-        println!("{}: {}", violation.place, violation.message);
+        proof.log.write(&format!("{}: {}", violation.place, violation.message));
     }
     Ok(match violations.len() {
         0 => Verdict::Passed,

@@ -11,9 +11,17 @@ pub(crate) struct Tally {
     pub(crate) skipped: u64,
     /// What was skipped and why, from lines that begin with `skipped: `.
     pub(crate) skip_reasons: Vec<String>,
+    /// The lines that name what failed, as many as a reader can use.
+    pub(crate) failures: Vec<String>,
     /// How many result lines were seen. A run without one has proved nothing.
     pub(crate) results_seen: u64,
 }
+
+/// How the runners begin a line that names a failed case.
+const FAILURE_MARKS: [&str; 5] = ["FAILED ", "FAIL [", "TIMEOUT [", "leaked: ", "error"];
+
+/// More names than these tell a reader nothing new.
+const FAILURES_MAX: usize = 40;
 
 impl Tally {
     /// Adds what one line of a runner's output says, if it says anything.
@@ -21,6 +29,8 @@ impl Tally {
         let line = line.trim();
         if let Some(reason) = line.strip_prefix("skipped: ") {
             self.skip_reasons.push(reason.to_owned());
+        } else if FAILURE_MARKS.iter().any(|mark| line.starts_with(mark)) {
+            self.note_failure(line);
         } else if let Some(counts) = line.strip_prefix("suite-result: ") {
             self.add(counts.split_whitespace().filter_map(|part| part.split_once('=')));
         } else if line.starts_with("Summary [")
@@ -29,6 +39,13 @@ impl Tally {
             self.add(counts.split(", ").filter_map(number_then_word));
         } else if let Some((_, counts)) = line.strip_prefix("test result: ").and_then(|it| it.split_once(". ")) {
             self.add(counts.split("; ").filter_map(number_then_word));
+        }
+    }
+
+    /// Keeps a line that names a failure, once: some runners name each twice.
+    fn note_failure(&mut self, line: &str) {
+        if self.failures.len() < FAILURES_MAX && !self.failures.iter().any(|known| known == line) {
+            self.failures.push(line.to_owned());
         }
     }
 
@@ -92,5 +109,20 @@ mod tests {
         tally.observe("Summary of the day");
         tally.observe("skipped: pasta: not installed");
         assert_eq!(tally, Tally { skip_reasons: vec!["pasta: not installed".into()], ..Tally::default() });
+    }
+
+    #[test]
+    fn what_failed_is_kept_by_name_and_once() {
+        let mut tally = Tally::default();
+        let lines = [
+            "FAILED exec/deadline: too late",
+            "ok exec/stdin",
+            "   FAIL [ 0.1s] (1/2) box-core a::b",
+            "error[E0308]: no",
+        ];
+        for line in lines.iter().chain(&lines) {
+            tally.observe(line);
+        }
+        assert_eq!(tally.failures, [lines[0], lines[2].trim(), lines[3]]);
     }
 }
