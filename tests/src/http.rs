@@ -51,7 +51,7 @@ impl std::fmt::Debug for Client {
 #[derive(Debug, Clone)]
 pub struct Request {
     client: Client,
-    method: &'static str,
+    method: String,
     path: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
@@ -92,8 +92,8 @@ impl Request {
 
     /// Sends it and returns the answer before its body was read.
     pub async fn open(self) -> Result<Response<Incoming>> {
-        note(self.method, &self.path);
-        let mut request = hyper::Request::builder().method(self.method).uri(&self.path);
+        note(&self.method, &self.path);
+        let mut request = hyper::Request::builder().method(self.method.as_str()).uri(&self.path);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             request = request.header("host", self.client.address.to_string());
         }
@@ -163,8 +163,9 @@ impl Client {
     }
 
     /// A request that is not sent yet.
-    pub fn request(&self, method: &'static str, path: &str) -> Request {
-        Request { client: self.clone(), method, path: path.to_owned(), headers: Vec::new(), body: Vec::new() }
+    pub fn request(&self, method: &str, path: &str) -> Request {
+        let (method, path) = (method.to_owned(), path.to_owned());
+        Request { client: self.clone(), method, path, headers: Vec::new(), body: Vec::new() }
     }
 
     /// Asks for something.

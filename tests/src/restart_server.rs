@@ -6,19 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::{Leaks, Skip, leaks};
+use crate::events::Events;
+use crate::{Leaks, Skip, http, leaks, server};
 
 /// How long a server may take to say that it serves, or to end.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -58,10 +53,8 @@ impl Orders {
 impl Place {
     /// An empty state in which one server has run once, so that only what a case left can differ later.
     pub async fn fresh() -> Result<Self> {
-        let program =
-            std::env::var_os("STRONGBOX_BIN").context("set STRONGBOX_BIN to the path of the strongbox program")?;
         let directory = crate::ground::private_directory()?;
-        let mut place = Self { directory, program: program.into(), before: Leaks::default() };
+        let mut place = Self { directory, program: server::program()?, before: Leaks::default() };
         let server = place.start_with(&Orders::on_stop("destroy-all")).await?;
         server.client.exec("first", "echo 1").await?;
         server.stop().await?;
@@ -96,16 +89,13 @@ impl Place {
             bail!("the server ended with {status} before it served: {}", self.log_tail());
         };
         let address = said.split_whitespace().find(|word| word.starts_with("http://"));
-        let address = address.with_context(|| format!("no address in {said:?}"))?.to_owned();
-        Ok(Server { child, client: Client::new(address) })
+        let client = Client::new(address.with_context(|| format!("no address in {said:?}"))?)?;
+        Ok(Server { child, client })
     }
 
     /// The program with a verb on this state, not started yet.
     pub fn command(&self, verb: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRONGBOX_")) {
-            command.env_remove(name);
-        }
+        let mut command = Command::from(server::plain_command(&self.program));
         command.env("XDG_CONFIG_HOME", self.directory.path()).stdin(Stdio::null());
         command.args(verb.split(' ')).arg("--state-dir").arg(self.state());
         command
@@ -214,50 +204,31 @@ impl Answer {
     }
 }
 
-/// Talks to a server over HTTP, with connections that are kept.
+/// Talks to a server over HTTP, in the words of this suite.
 #[derive(Debug, Clone)]
-pub struct Client {
-    base: String,
-    token: Option<String>,
-    http: HyperClient<HttpConnector, Full<Bytes>>,
-}
+pub struct Client(http::Client);
 
 impl Client {
-    fn new(base: String) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        Self { base, token: None, http: HyperClient::builder(TokioExecutor::new()).build(connector) }
+    fn new(url: &str) -> Result<Self> {
+        let address = url.strip_prefix("http://").context("an address without a scheme")?;
+        Ok(Self(http::Client::new(address.parse()?)))
     }
 
     /// The same client with a token.
     #[must_use]
-    pub fn with_token(mut self, token: &str) -> Self {
-        self.token = Some(token.to_owned());
-        self
+    pub fn with_token(&self, token: &str) -> Self {
+        Self(self.0.with_token(token))
     }
 
-    /// Sends a request and returns the answer as it comes. Fails when there is no answer.
-    pub async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Response<Incoming>> {
-        let mut request = Request::builder().method(method).uri(format!("{}/v1/{path}", self.base));
-        if let Some(token) = &self.token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        let bytes = match body {
-            Some(body) => {
-                request = request.header("content-type", "application/json");
-                Bytes::from(serde_json::to_vec(body)?)
-            }
-            None => Bytes::new(),
-        };
-        Ok(self.http.request(request.body(Full::new(bytes))?).await?)
+    fn request(&self, method: &Method, path: &str) -> http::Request {
+        self.0.request(method.as_str(), &format!("/v1/{path}"))
     }
 
-    /// Sends a request and returns the whole answer.
+    /// Sends a request and returns the whole answer. Fails when there is no answer.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer> {
-        let response = self.ask(method, path, body).await?;
-        let status = response.status();
-        let bytes = response.into_body().collect().await?.to_bytes();
-        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+        let request = self.request(&method, path);
+        let answer = if let Some(body) = body { request.json(body) } else { request }.send().await?;
+        Ok(Answer { status: StatusCode::from_u16(answer.status)?, body: answer.json })
     }
 
     /// Asks for something.
@@ -331,66 +302,16 @@ impl Client {
 
     /// The whole standard output that is kept of `execs/ID` or `processes/ID`.
     pub async fn output(&self, session: &str, target: &str) -> Result<Vec<u8>> {
-        let response = self.ask(Method::GET, &format!("sessions/{session}/{target}/output"), None).await?;
-        let status = response.status();
-        let bytes = response.into_body().collect().await?.to_bytes();
-        ensure!(status.is_success(), "{status}: {}", String::from_utf8_lossy(&bytes));
-        Ok(bytes.to_vec())
+        let answer = self.request(&Method::GET, &format!("sessions/{session}/{target}/output")).send().await?;
+        ensure!((200..300).contains(&answer.status), "{answer:?}");
+        Ok(answer.bytes)
     }
 
     /// Follows the output of `execs/ID` or `processes/ID` from a cursor on.
     pub async fn follow(&self, session: &str, target: &str, cursor: &str) -> Result<Events> {
         let path = format!("sessions/{session}/{target}/events?cursor={cursor}");
-        let response = self.ask(Method::GET, &path, None).await?;
-        ensure!(response.status().is_success(), "following {target}: {}", response.status());
-        Ok(Events { body: response.into_body(), pending: String::new() })
+        Events::open(self.request(&Method::GET, &path)).await.with_context(|| format!("following {target}"))
     }
-}
-
-/// One event of a stream.
-#[derive(Debug, Clone)]
-pub struct Event {
-    /// What happened.
-    pub name: String,
-    /// From where to go on.
-    pub cursor: String,
-    /// The details.
-    pub data: Value,
-}
-
-/// A stream of events.
-#[derive(Debug)]
-pub struct Events {
-    body: Incoming,
-    pending: String,
-}
-
-impl Events {
-    /// The next event; none when the stream ended or broke.
-    pub async fn next(&mut self) -> Option<Event> {
-        loop {
-            if let Some(end) = self.pending.find("\n\n") {
-                let block: String = self.pending.drain(..end + 2).collect();
-                let event = parse(&block);
-                match event {
-                    Some(event) => return Some(event),
-                    None => continue,
-                }
-            }
-            let frame = self.body.frame().await?.ok()?;
-            if let Ok(data) = frame.into_data() {
-                self.pending.push_str(&String::from_utf8_lossy(&data));
-            }
-        }
-    }
-}
-
-/// Comments, which keep a stream alive, are no events.
-fn parse(block: &str) -> Option<Event> {
-    let field =
-        |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned());
-    let data = serde_json::from_str(&field("data:")?).ok()?;
-    Some(Event { name: field("event:")?, cursor: field("id:").unwrap_or_default(), data })
 }
 
 /// The names below a directory that hold boxes, for comparing with the sessions that are told of.

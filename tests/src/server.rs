@@ -73,10 +73,10 @@ impl TestServer {
 
     /// Everything but the process: to see how a start fails, or to make tokens before there is a server.
     pub fn prepare(options: ServerOptions) -> Result<Self> {
-        let program = std::env::var_os("STRONGBOX_BIN").context("set STRONGBOX_BIN to the strongbox program")?;
+        let program = program()?;
         let (state, place) = (private_directory()?, private_directory()?);
         std::fs::create_dir(place.path().join("mounts"))?;
-        let server = Self { program: program.into(), options, state, place, running: None, before: Leaks::default() };
+        let server = Self { program, options, state, place, running: None, before: Leaks::default() };
         server.write_config(&server.options.config)?;
         if server.options.tls {
             server.make_certificate()?;
@@ -128,11 +128,8 @@ impl TestServer {
 
     /// A verb of the program, with this server's state.
     fn command(&self, verb: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = plain_command(&self.program);
         command.args(verb).arg("--state-dir").arg(self.state.path()).arg("--config").arg(self.config_file());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRONGBOX_")) {
-            command.env_remove(name);
-        }
         command
     }
 
@@ -324,6 +321,20 @@ impl Drop for TestServer {
             let _ = self.clear();
         }
     }
+}
+
+/// The program of the build.
+pub fn program() -> Result<PathBuf> {
+    Ok(std::env::var_os("STRONGBOX_BIN").context("set STRONGBOX_BIN to the strongbox program")?.into())
+}
+
+/// The program, with nothing in its environment that is meant for another one.
+pub fn plain_command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRONGBOX_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 fn launch(mut command: Command, log: &Path) -> Result<Running> {

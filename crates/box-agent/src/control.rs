@@ -24,12 +24,7 @@ pub(crate) fn receive_plan(control: &OwnedFd) -> io::Result<(Plan, Vec<OwnedFd>)
     if received.bytes != HEADER_BYTES {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
+    let descriptors = descriptors(&mut ancillary);
     let header = Header::from_bytes(header).map_err(io::Error::other)?;
     if header.kind != Kind::Plan {
         return Err(io::ErrorKind::InvalidData.into());
@@ -38,6 +33,17 @@ pub(crate) fn receive_plan(control: &OwnedFd) -> io::Result<(Plan, Vec<OwnedFd>)
     read_exact(control, &mut payload)?;
     let plan = frame::decode(Kind::Plan, &payload).map_err(io::Error::other)?;
     Ok((plan, descriptors))
+}
+
+/// The descriptors that came with a message.
+pub(crate) fn descriptors(ancillary: &mut RecvAncillaryBuffer<'_>) -> Vec<OwnedFd> {
+    let mut all = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            all.extend(rights);
+        }
+    }
+    all
 }
 
 /// Tells the host how set-up went.

@@ -100,20 +100,12 @@ fn clone_single(mut arguments: libc::clone_args, cgroup: Option<BorrowedFd<'_>>)
     }
 }
 
-/// Namespaces that a box's first process starts in. The cgroup namespace it makes itself, once it is where it belongs.
-const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
-    | libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS;
-
-/// Forks the first process of a box. `None` in the child.
-pub(crate) fn fork_box(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<(i32, OwnedFd)>> {
+/// Forks the first process of a box into new namespaces, named by their `CLONE_NEW*` flags. `None` in the child.
+pub(crate) fn fork_box(namespaces: i32, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<(i32, OwnedFd)>> {
     let mut pidfd: libc::c_int = -1;
     // SAFETY: an all-zero clone_args is valid: fork without any sharing.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = u64::from((NAMESPACES | libc::CLONE_PIDFD).cast_unsigned());
+    arguments.flags = u64::from((namespaces | libc::CLONE_PIDFD).cast_unsigned());
     arguments.exit_signal = libc::SIGCHLD as u64;
     arguments.pidfd = (&raw mut pidfd) as u64;
     match clone_single(arguments, cgroup)? {

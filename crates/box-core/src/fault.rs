@@ -33,10 +33,15 @@ pub const STEPS: &[&str] = &[
     "recovery_done",
 ];
 
-/// Ends this process if it was told to crash at `step`.
+/// A point of the service.
 pub(crate) fn point(step: &str) {
+    crash_at(step, STEPS);
+}
+
+/// Ends this process if it was told to crash at `step`, which must be one of `steps`.
+pub fn crash_at(step: &str, steps: &[&str]) {
     static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    debug_assert!(STEPS.contains(&step), "{step} is not listed");
+    debug_assert!(steps.contains(&step), "{step} is not listed");
     let chosen = CHOSEN.get_or_init(|| std::env::var(VARIABLE).ok());
     if chosen.as_deref() == Some(step) {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);

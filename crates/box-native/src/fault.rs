@@ -1,7 +1,6 @@
-//! Points at which a test can end this process as a crash would: at a step, not at a moment.
+//! Points of the backend at which a test can end this process as a crash would: at a step, not at a moment.
 
-/// Names the step at which the process kills itself.
-pub const VARIABLE: &str = "STRONGBOX_FAULT";
+pub use box_core::fault::VARIABLE;
 
 /// Every step of making, using and ending a box, in order.
 pub const STEPS: &[&str] = &[
@@ -26,12 +25,7 @@ pub const STEPS: &[&str] = &[
     "directory_removed",
 ];
 
-/// Ends this process if it was told to crash at `step`.
+/// A point of the backend.
 pub(crate) fn point(step: &str) {
-    static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-    debug_assert!(STEPS.contains(&step), "{step} is not listed");
-    let chosen = CHOSEN.get_or_init(|| std::env::var(VARIABLE).ok());
-    if chosen.as_deref() == Some(step) {
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    }
+    box_core::fault::crash_at(step, STEPS);
 }

@@ -80,7 +80,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     drop(theirs);
     fault::point("agent_started");
     // From here on the agent is on its way, and until it is there we have time.
-    let cgroup = inner.cgroups.finish(cgroup, &limits(spec))?;
+    let cgroup = inner.cgroups.finish(cgroup, &limits(spec), (uid, gid))?;
     let launched = launching.wait().map_err(explain_launch)?;
     record.agent = Process::of(launched.pid);
     record.write(&directory)?;

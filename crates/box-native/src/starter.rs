@@ -130,7 +130,8 @@ impl Starter {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(STARTER_DESCRIPTORS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        rustix::net::sendmsg(&self.socket, &[IoSlice::new(b"b")], &mut ancillary, SendFlags::NOSIGNAL)?;
+        let namespaces = sys::NAMESPACES.to_ne_bytes();
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&namespaces)], &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 

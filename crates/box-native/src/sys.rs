@@ -18,7 +18,7 @@ const OOM_SCORE: &[u8] = b"500";
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Namespaces that the first process starts in. The cgroup namespace it makes itself, once it is where it belongs.
-const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET

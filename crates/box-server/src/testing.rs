@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use box_core::backend::{Finding, FindingState};
-use box_core::call::{Cursor, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
+use box_core::call::{Cursor, ExecInfo, ExecStatus, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
 use box_core::store::{Change, Loaded, Wait};
 use box_core::token::{TokenRow, mint};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
     ServiceConfig, Stats, Store, TenantId,
 };
-use box_wire::BoxId;
+use box_wire::{BoxId, Program};
 use jiff::Timestamp;
 
 use crate::body::{Fields, FromFields};
@@ -31,6 +31,18 @@ pub(crate) fn field_of<T>(result: std::result::Result<T, Failure>) -> String {
     assert_eq!(failure.status(), http::StatusCode::BAD_REQUEST);
     let body = serde_json::to_value(failure.body(None)).unwrap();
     body["error"]["field"].as_str().expect("must name a field").to_owned()
+}
+
+/// A command that has ended well.
+pub(crate) fn ended_exec() -> ExecInfo {
+    let program = Program::Shell("true".to_owned());
+    ExecInfo {
+        status: ExecStatus::Completed,
+        exit_code: Some(0),
+        duration_ms: 1,
+        started_at: Timestamp::UNIX_EPOCH,
+        ..ExecInfo::started("e".parse().unwrap(), "s".parse().unwrap(), BackendName::Native, &program)
+    }
 }
 
 /// A memory that forgets.

@@ -111,8 +111,8 @@ pub(crate) async fn a_follower_sees_every_byte_once(place: Arc<Place>) -> Result
         let mut events = server.client.follow("a", &format!("execs/{exec}"), &cursor).await?;
         let mut ended = false;
         let mut seen = 0;
-        while let Some(event) = events.next().await {
-            cursor = event.cursor;
+        while let Some(event) = events.next().await? {
+            cursor = event.id;
             ended = event.name == "ended";
             ensure!(matches!(event.name.as_str(), "output" | "ended"), "{} {}", event.name, event.data);
             let text = event.data["text"].as_str().unwrap_or_default();
@@ -203,7 +203,7 @@ pub(crate) async fn tokens_and_idle_times_are_kept(place: Arc<Place>) -> Result<
     let server = place.start().await?;
     let refused = server.client.get("sessions/a").await?;
     ensure!(refused.status == StatusCode::UNAUTHORIZED, "without a token: {refused:?}");
-    let info = server.client.clone().with_token(&token).session("a").await?;
+    let info = server.client.with_token(&token).session("a").await?;
     ensure!(info["ttl_sec"] == 77 && info["state"] == "running", "{info}");
     server.kill().await
 }

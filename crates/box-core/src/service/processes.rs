@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use box_wire::{ExecRequest, Invalid, Output, Program, SignalScope, Stdin};
+use rustix::process::Signal;
 use tokio::time::Instant;
 
 use super::exec::{End, Exec};
@@ -273,7 +274,7 @@ impl Inner {
         }
         let stream = self.backend.dial(&standing.handle).await?;
         // Who has ended in the meantime cannot be signalled, and need not be.
-        let _ = link::signal(stream, exec.id.clone(), libc_sigterm(), SignalScope::Tree).await;
+        let _ = link::signal(stream, exec.id.clone(), Signal::TERM.as_raw(), SignalScope::Tree).await;
         fault::point("process_asked_to_stop");
         if tokio::time::timeout(STOP_WAIT, exec.ended()).await.is_err() {
             let _ = link::kill(self.backend.dial(&standing.handle).await?, exec.id.clone()).await;
@@ -320,10 +321,6 @@ fn check(call: &ProcessCall) -> Result<()> {
 
 fn program(call: &ProcessCall) -> Program {
     Program::Argv(std::iter::once(&call.command).chain(&call.args).cloned().collect())
-}
-
-fn libc_sigterm() -> i32 {
-    rustix::process::Signal::TERM.as_raw()
 }
 
 fn wants_restart(policy: RestartPolicy, end: &End) -> bool {

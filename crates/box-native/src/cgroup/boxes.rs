@@ -30,8 +30,6 @@ pub struct BoxCgroup {
     kind: DriverKind,
     /// Nothing when the box was found again, not made.
     limits: Option<Limits>,
-    /// Who the agent is on the host, while the box is being made.
-    agent: (u32, u32),
     v2: Option<Tree>,
     v1: Vec<Membership>,
     absence: Option<String>,
@@ -50,13 +48,13 @@ pub(super) fn begin(cgroups: &Cgroups, name: &str, limits: &Limits, agent: (u32,
     let absence = cgroups.absence().map(|(reason, fix)| format!("{reason}; {fix}"));
     let kind = cgroups.kind;
     let name = name.to_owned();
-    let mut made = BoxCgroup { name, kind, limits: Some(*limits), agent, v2: None, v1: Vec::new(), absence };
+    let mut made = BoxCgroup { name, kind, limits: Some(*limits), v2: None, v1: Vec::new(), absence };
     let filled = made.fill_v2(cgroups, limits, agent);
     made.or_nothing(filled)
 }
 
-pub(super) fn finish(cgroups: &Cgroups, mut made: BoxCgroup, limits: &Limits) -> Result<BoxCgroup> {
-    let filled = made.fill_v1(cgroups, limits);
+pub(super) fn finish(cgroups: &Cgroups, mut made: BoxCgroup, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
+    let filled = made.fill_v1(cgroups, limits, agent);
     made.or_nothing(filled)
 }
 
@@ -68,13 +66,13 @@ impl BoxCgroup {
         self.v2.insert(tree).fill(limits, agent)
     }
 
-    fn fill_v1(&mut self, cgroups: &Cgroups, limits: &Limits) -> Result<()> {
+    fn fill_v1(&mut self, cgroups: &Cgroups, limits: &Limits, agent: (u32, u32)) -> Result<()> {
         for hierarchy in &cgroups.v1 {
             self.v1.push(hierarchy.make(&self.name)?);
         }
         self.v1.iter_mut().try_for_each(|membership| {
             membership.apply(limits)?;
-            membership.delegate(self.agent)
+            membership.delegate(agent)
         })
     }
 
@@ -107,7 +105,7 @@ pub(super) fn open(cgroups: &Cgroups, name: &str) -> Result<Option<BoxCgroup>> {
         return Ok(None);
     }
     let absence = cgroups.absence().map(|(reason, fix)| format!("{reason}; {fix}"));
-    Ok(Some(BoxCgroup { name: name.to_owned(), kind: cgroups.kind, limits: None, agent: (0, 0), v2, v1, absence }))
+    Ok(Some(BoxCgroup { name: name.to_owned(), kind: cgroups.kind, limits: None, v2, v1, absence }))
 }
 
 impl Tree {

@@ -9,12 +9,12 @@ use rustix::io::Errno;
 /// Most that is read of one file. A cgroup with more processes than fit is not one that we made a moment ago.
 const READ_BYTES_MAX: usize = 256 * 1024;
 
-/// Opens a directory below `directory`; a link in its place is refused.
 /// Another descriptor of the same directory.
-pub(super) fn again(directory: &OwnedFd) -> box_core::Result<OwnedFd> {
-    directory.try_clone().map_err(|error| box_core::Error::io("opening the cgroup of a box", error))
+pub(super) fn again(directory: &OwnedFd) -> Result<OwnedFd> {
+    directory.try_clone().map_err(|error| Error::io("opening the cgroup of a box", error))
 }
 
+/// Opens a directory below `directory`; a link in its place is refused.
 pub(super) fn open_directory(directory: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(directory, name, flags, Mode::empty())

@@ -146,7 +146,7 @@ impl Cgroups {
     /// part of v2 is delegated in which execs are made. On an error nothing of it is left.
     pub fn create(&self, name: &str, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
         let begun = self.begin(name, limits, agent)?;
-        self.finish(begun, limits)
+        self.finish(begun, limits, agent)
     }
 
     /// Makes the part into which the agent is born, so that it can be started while [`Cgroups::finish`] makes the rest.
@@ -156,8 +156,8 @@ impl Cgroups {
     }
 
     /// Makes the rest: the v1 directories, which the agent enters by [`BoxCgroup::entrances`].
-    pub fn finish(&self, begun: BoxCgroup, limits: &Limits) -> Result<BoxCgroup> {
-        boxes::finish(self, begun, limits)
+    pub fn finish(&self, begun: BoxCgroup, limits: &Limits, agent: (u32, u32)) -> Result<BoxCgroup> {
+        boxes::finish(self, begun, limits, agent)
     }
 
     /// Finds the directories of a box again, in whatever state they are; nothing when there are none.

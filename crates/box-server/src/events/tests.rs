@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use box_core::call::{ExecInfo, ExecStatus, Target};
+use box_core::call::{ExecInfo, Target};
 use box_core::{Caller, Store};
 use http_body_util::BodyExt;
-use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{MemoryStore, service};
+use crate::testing::{MemoryStore, ended_exec, service};
 
 fn output(stream: StreamName, bytes: &[u8], stdout: u64, stderr: u64) -> FollowEvent {
     FollowEvent::Output { stream, bytes: bytes.to_vec(), cursor: Cursor { run: 0, stdout, stderr } }
@@ -116,22 +115,7 @@ async fn text(response: Response) -> String {
 }
 
 fn ended(cursor: Cursor) -> FollowEvent {
-    let info = ExecInfo {
-        exec_id: "e".parse().unwrap(),
-        session_id: "s".parse().unwrap(),
-        backend_name: box_core::BackendName::Native,
-        command: "true".to_owned(),
-        status: ExecStatus::Completed,
-        exit_code: Some(3),
-        signal: None,
-        oom_killed: false,
-        duration_ms: 1,
-        started_at: Timestamp::UNIX_EPOCH,
-        ended_at: None,
-        stdout_bytes: 3,
-        stderr_bytes: 0,
-        receipt: None,
-    };
+    let info = ExecInfo { exit_code: Some(3), stdout_bytes: 3, ..ended_exec() };
     FollowEvent::Ended { info: Box::new(info), cursor }
 }
 

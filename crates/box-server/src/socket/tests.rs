@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::routing::get;
 use box_core::TenantId;
-use box_core::call::{Cursor, ExecInfo, ExecStatus, FollowEvent, ProcessId, StdinChunk, StreamName};
+use box_core::call::{Cursor, ExecInfo, FollowEvent, ProcessId, StdinChunk, StreamName};
 use box_wire::WindowSize;
 use futures_util::{SinkExt, StreamExt};
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::feed::{Feed, Inlet};
-use crate::testing::process;
+use crate::testing::{ended_exec, process};
 
 type Client = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
@@ -149,22 +149,7 @@ fn output(stream: StreamName, bytes: &[u8], stdout: u64) -> FollowEvent {
 }
 
 fn ended() -> FollowEvent {
-    let info = ExecInfo {
-        exec_id: "e".parse().unwrap(),
-        session_id: "s".parse().unwrap(),
-        backend_name: box_core::BackendName::Native,
-        command: "true".to_owned(),
-        status: ExecStatus::Completed,
-        exit_code: Some(0),
-        signal: None,
-        oom_killed: false,
-        duration_ms: 1,
-        started_at: Timestamp::UNIX_EPOCH,
-        ended_at: Some(Timestamp::UNIX_EPOCH),
-        stdout_bytes: 0,
-        stderr_bytes: 0,
-        receipt: None,
-    };
+    let info = ExecInfo { ended_at: Some(Timestamp::UNIX_EPOCH), ..ended_exec() };
     FollowEvent::Ended { info: Box::new(info), cursor: Cursor::default() }
 }
 
