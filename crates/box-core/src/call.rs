@@ -29,6 +29,8 @@ pub struct ExecCall {
     pub on_timeout: Option<OnTimeout>,
     /// Most characters of each stream in the result.
     pub output_limit_chars: Option<usize>,
+    /// The result carries the first so many bytes of each stream, instead of beginning and end.
+    pub output_head_bytes: Option<usize>,
     /// Who runs it, when not the session's own user.
     pub user: Option<User>,
     /// Two calls with one key are one command.
@@ -47,6 +49,7 @@ impl ExecCall {
             timeout_ms: None,
             on_timeout: None,
             output_limit_chars: None,
+            output_head_bytes: None,
             user: None,
             idempotency_key: None,
         }
@@ -243,10 +246,24 @@ pub struct ProcessCall {
     pub env: Vec<(String, String)>,
     /// Where to run it; the session's workspace when not given.
     pub cwd: Option<GuestPath>,
+    /// How its program is started.
+    #[serde(default)]
+    pub launch: Launch,
     /// What happens when it ends by itself.
     pub restart: RestartPolicy,
     /// What happens when a process of that id runs already.
     pub replace: Replace,
+}
+
+/// How the program of a managed process is started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Launch {
+    /// As it is. A program that does not exist is refused, and so is a directory.
+    #[default]
+    Directly,
+    /// By a login shell, which makes the directory first. A program that does not exist is a process that ends with 127.
+    LoginShell,
 }
 
 /// What happens when a managed process ends by itself.

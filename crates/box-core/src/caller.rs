@@ -18,6 +18,26 @@ pub struct Caller {
     pub tenant: TenantId,
     /// What the caller may do.
     pub scopes: BTreeSet<Scope>,
+    /// A bound that its door has set, besides the operator's.
+    pub ceiling: Option<Ceiling>,
+}
+
+/// How much all callers of one door may hold together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ceiling {
+    /// Whose sessions count: those of tenants whose name starts with one of these.
+    pub tenant_prefixes: Vec<String>,
+    /// Most sessions of them at once.
+    pub max_sessions: usize,
+    /// Most running managed processes of them at once.
+    pub max_managed_processes: usize,
+}
+
+impl Ceiling {
+    /// Whether what this tenant holds counts.
+    pub(crate) fn counts(&self, tenant: &TenantId) -> bool {
+        self.tenant_prefixes.iter().any(|prefix| tenant.as_str().starts_with(prefix))
+    }
 }
 
 /// A right that a token can carry.
@@ -66,7 +86,7 @@ impl FromStr for Scope {
 impl Caller {
     /// The single user of a machine, who came in by its own loopback or socket without a token.
     pub fn local() -> Self {
-        Self { subject: "local".to_owned(), tenant: TenantId::default(), scopes: Scope::ALL.into() }
+        Self { subject: "local".to_owned(), tenant: TenantId::default(), scopes: Scope::ALL.into(), ceiling: None }
     }
 
     /// Refuses unless the caller has a right.

@@ -18,12 +18,13 @@ pub mod profile;
 pub mod safe_root;
 pub mod service;
 pub mod session;
+pub mod shell;
 pub mod spec;
 pub mod store;
 pub mod token;
 
 pub use backend::{AgentStream, Backend, BackendName, Capabilities, Handle, Liveness, Stats};
-pub use caller::{Caller, Scope, TenantId};
+pub use caller::{Caller, Ceiling, Scope, TenantId};
 pub use error::{Error, Result};
 pub use guarantee::{Dimension, Floors, Guarantee, Guarantees, Level};
 pub use journal::{Chunk, Journal};

@@ -12,13 +12,15 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, MountSpec, Result, limits};
 
 /// Who asked for a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// A caller: the allow-list and the deny-list hold.
     Caller,
     /// The operator's own configuration: only the deny-list holds.
     Operator,
+    /// A caller of a door that has an allow-list of its own: this one, of real paths, and the deny-list hold.
+    Within(Vec<PathBuf>),
 }
 
 /// Places that no box ever sees, in whatever way they are spelled. Nothing inside them and nothing that contains them.
@@ -85,7 +87,7 @@ impl MountPolicy {
             .map_err(|error| deny(format!("it cannot be opened: {error}; create it first")))?;
         let grant = identify(object).map_err(|error| deny(format!("it cannot be examined: {error}")))?;
         let grant = grant.ok_or_else(|| deny("it is neither a directory nor a regular file".to_owned()))?;
-        self.decide(&grant.path, mount.origin).map_err(deny)?;
+        self.decide(&grant.path, &mount.origin).map_err(deny)?;
         if let Some(socket) = grant.is_directory.then(|| find_socket(&grant.object)).flatten() {
             let reason =
                 format!("it holds the socket {socket}, through which a box could talk to a program of the host");
@@ -95,7 +97,7 @@ impl MountPolicy {
     }
 
     /// Decides on a real path.
-    fn decide(&self, path: &Path, origin: Origin) -> Result<(), String> {
+    fn decide(&self, path: &Path, origin: &Origin) -> Result<(), String> {
         if path == Path::new("/") {
             return Err("/ is the whole host".to_owned());
         }
@@ -108,13 +110,18 @@ impl MountPolicy {
                 return Err(format!("it contains {}, which is never shown to a box", place.display()));
             }
         }
-        if origin == Origin::Operator || self.allowed_roots.iter().any(|root| path.starts_with(root)) {
+        let roots = match origin {
+            Origin::Operator => return Ok(()),
+            Origin::Caller => &self.allowed_roots,
+            Origin::Within(roots) => roots,
+        };
+        if roots.iter().any(|root| path.starts_with(root)) {
             return Ok(());
         }
-        if self.allowed_roots.is_empty() {
+        if roots.is_empty() {
             return Err("no host directory may be mounted; set allowed_mount_roots".to_owned());
         }
-        let roots: Vec<String> = self.allowed_roots.iter().map(|root| root.display().to_string()).collect();
+        let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
         Err(format!("it is not below an allowed root ({})", roots.join(", ")))
     }
 }

@@ -109,6 +109,9 @@ pub struct ExecRow {
     pub info: ExecInfo,
     /// Most characters of each stream in its result.
     pub output_limit_chars: usize,
+    /// The first so many bytes of each stream are in its result, instead.
+    #[serde(default)]
+    pub output_head_bytes: Option<usize>,
     /// What its passed deadline does to the session.
     pub destroys_on_timeout: bool,
     /// The managed process whose run this is.

@@ -120,7 +120,12 @@ pub fn check(rows: &[TokenRow], presented: &str, now: Timestamp) -> Result<Calle
     if row.expires_at.is_some_and(|expires_at| expires_at <= now) {
         return Err(Denied::Expired);
     }
-    Ok(Caller { subject: format!("token:{}", row.name), tenant: row.tenant.clone(), scopes: row.scopes.clone() })
+    Ok(Caller {
+        subject: format!("token:{}", row.name),
+        tenant: row.tenant.clone(),
+        scopes: row.scopes.clone(),
+        ceiling: None,
+    })
 }
 
 /// The public part of a presented token.
@@ -172,6 +177,7 @@ mod tests {
             subject: "token:build server".into(),
             tenant: "acme".parse().unwrap(),
             scopes: [Scope::Exec].into(),
+            ceiling: None,
         };
         assert_eq!(caller, expected);
     }

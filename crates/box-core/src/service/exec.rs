@@ -19,6 +19,7 @@ pub(super) struct Exec {
     pub(super) key: SessionKey,
     pub(super) id: ExecId,
     pub(super) output_limit_chars: usize,
+    pub(super) output_head_bytes: Option<usize>,
     pub(super) destroys_on_timeout: bool,
     /// The managed process whose run this is.
     pub(super) process: Option<ProcessId>,
@@ -71,6 +72,7 @@ impl Exec {
             key: row.key,
             id: row.info.exec_id.clone(),
             output_limit_chars: row.output_limit_chars,
+            output_head_bytes: row.output_head_bytes,
             destroys_on_timeout: row.destroys_on_timeout,
             process: row.process,
             idempotency: row.idempotency,
@@ -203,6 +205,7 @@ impl Exec {
             key: self.key.clone(),
             info: self.info(),
             output_limit_chars: self.output_limit_chars,
+            output_head_bytes: self.output_head_bytes,
             destroys_on_timeout: self.destroys_on_timeout,
             process: self.process.clone(),
             idempotency: self.idempotency.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use box_wire::{ExecRequest, Invalid, Output, Program, SignalScope, Stdin};
+use box_wire::{ExecRequest, GuestPath, Invalid, Output, Program, SignalScope, Stdin};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
@@ -14,11 +14,11 @@ use super::session::{Session, Standing, lock};
 use super::sessions::{Lost, entry};
 use super::{Inner, Service};
 use crate::audit::{AuditEntry, Outcome};
-use crate::call::{ExecInfo, ProcessCall, ProcessId, ProcessInfo, Replace, RestartPolicy};
+use crate::call::{ExecInfo, Launch, ProcessCall, ProcessId, ProcessInfo, Replace, RestartPolicy};
 use crate::caller::Caller;
 use crate::session::{SessionId, SessionRequest};
 use crate::store::{Change, ExecRow, Wait};
-use crate::{Error, Result, fault, limits, link};
+use crate::{Error, Result, fault, limits, link, shell};
 
 /// How long a process that was asked to end may take before it is killed.
 const STOP_WAIT: Duration = Duration::from_secs(5);
@@ -104,7 +104,7 @@ impl Inner {
         let _used = session.start_use();
         let standing = self.wake(&session).await?;
         self.make_way(&session, &standing, &call).await?;
-        let process = self.claim_process(&session, call)?;
+        let process = self.claim_process(caller, &session, call)?;
         self.note_process(caller, &process).await;
         match self.start_run(&session, &standing, &process).await {
             Ok(()) => {
@@ -132,9 +132,8 @@ impl Inner {
     }
 
     /// Puts a process into the session's list, in one step with looking whether its id is taken and there is room.
-    fn claim_process(&self, session: &Session, call: ProcessCall) -> Result<Arc<Process>> {
-        let limit = self.config().max_managed_processes;
-        let running: usize = self.lock_sessions().values().map(|session| session.processes_running()).sum();
+    fn claim_process(&self, caller: &Caller, session: &Session, call: ProcessCall) -> Result<Arc<Process>> {
+        let (running, limit) = self.processes_and_limit(caller);
         let cwd = session.with_config(|config| workdir(config, call.cwd.as_ref())).to_string();
         let mut processes = lock(&session.processes);
         if processes.get(&call.process_id).is_some_and(|process| process.is_running()) {
@@ -157,6 +156,18 @@ impl Inner {
         Ok(process)
     }
 
+    /// Running processes, and how many there may be: for all together, or for the caller's door where that has less room.
+    fn processes_and_limit(&self, caller: &Caller) -> (usize, usize) {
+        let sessions = self.lock_sessions();
+        let running = |counts: &dyn Fn(&Session) -> bool| -> usize {
+            sessions.values().filter(|session| counts(session)).map(|session| session.processes_running()).sum()
+        };
+        let all = (running(&|_| true), self.config().max_managed_processes);
+        let Some(ceiling) = &caller.ceiling else { return all };
+        let of_door = (running(&|session| ceiling.counts(&session.key.tenant)), ceiling.max_managed_processes);
+        if all.0 >= all.1 { all } else { of_door }
+    }
+
     async fn note_process(&self, caller: &Caller, process: &Process) {
         let command = std::iter::once(&process.call.command).chain(&process.call.args).cloned().collect::<Vec<_>>();
         let entry = entry(caller, "start_process", Outcome::Started, &process.key.id);
@@ -176,6 +187,7 @@ impl Inner {
             key: session.key.clone(),
             info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name(), &wire.program),
             output_limit_chars: self.config().output_limit_chars,
+            output_head_bytes: None,
             destroys_on_timeout: false,
             process: Some(process.call.process_id.clone()),
             idempotency: None,
@@ -201,10 +213,14 @@ impl Inner {
         });
         let request = ExecRequest {
             env,
-            cwd,
             stdin: Stdin::Stream,
             output: Output::Journal { bytes_max: self.config().journal_bytes_max },
-            ..ExecRequest::new(new_exec_id()?, program(call))
+            ..ExecRequest::new(new_exec_id()?, program(call, &cwd)?)
+        };
+        // A login shell makes its directory itself, so it starts where there always is one.
+        let request = match call.launch {
+            Launch::Directly => ExecRequest { cwd, ..request },
+            Launch::LoginShell => ExecRequest { cwd: GuestPath::root(), ..request },
         };
         request.validate()?;
         Ok(request)
@@ -315,12 +331,20 @@ fn check(call: &ProcessCall) -> Result<()> {
     if call.command.trim().is_empty() {
         return Err(Invalid::new("command", &call.command, "a program to run").into());
     }
-    let alone = ExecRequest { env: call.env.clone(), ..ExecRequest::new(new_exec_id()?, program(call)) };
+    let alone =
+        ExecRequest { env: call.env.clone(), ..ExecRequest::new(new_exec_id()?, program(call, &GuestPath::root())?) };
     Ok(alone.validate()?)
 }
 
-fn program(call: &ProcessCall) -> Program {
-    Program::Argv(std::iter::once(&call.command).chain(&call.args).cloned().collect())
+fn program(call: &ProcessCall, cwd: &GuestPath) -> Result<Program> {
+    let words = std::iter::once(&call.command).chain(&call.args);
+    match call.launch {
+        Launch::Directly => Ok(Program::Argv(words.cloned().collect())),
+        Launch::LoginShell => {
+            let line = words.map(|word| shell::quote(word)).collect::<Result<Vec<_>, _>>()?.join(" ");
+            Ok(shell::login_at(cwd.as_str(), &format!("exec {line}"))?)
+        }
+    }
 }
 
 fn wants_restart(policy: RestartPolicy, end: &End) -> bool {

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 
 use super::session::{Phase, Session, Standing, lost};
-use super::{Inner, Service, StopMode};
+use super::{Inner, Service, ServiceConfig, StopMode};
 use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
-use crate::caller::{Caller, Scope};
+use crate::caller::{Caller, Ceiling, Scope};
 use crate::journal::Journal;
-use crate::session::{SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, check_ttl};
+use crate::session::{ChangedMounts, SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, check_ttl};
 use crate::store::{Change, SessionKey, Wait};
 use crate::{BoxSpec, Error, Liveness, Result, fault, limits};
 
@@ -174,12 +174,16 @@ impl Inner {
             if self.stopping.is_cancelled() {
                 return Err(Error::Stopping);
             }
-            let (session, created) = match self.find_or_begin(&key, request)? {
+            let (session, created) = match self.find_or_begin(caller, &key, request)? {
                 Found::New(session, spec) => {
                     self.begin_making(&session, spec);
                     (session, Created::New)
                 }
                 Found::Existing(session) => (session, Created::Existing),
+                Found::Outdated(session) => {
+                    self.remove(&session).await?;
+                    continue;
+                }
             };
             match session.made().await {
                 Phase::Running(_) | Phase::Paused(_) => return Ok((session, created)),
@@ -193,23 +197,29 @@ impl Inner {
     }
 
     /// Finds the session or puts a new one in the list, in one step. Nothing is waited for.
-    fn find_or_begin(&self, key: &SessionKey, request: &SessionRequest) -> Result<Found> {
+    fn find_or_begin(&self, caller: &Caller, key: &SessionKey, request: &SessionRequest) -> Result<Found> {
+        let settings = self.config();
         if let Some(session) = self.lock_sessions().get(key) {
-            return existing(session, request);
+            return existing(session, request, &settings);
         }
         // Everything that can be refused is refused before there is anything to undo.
-        let settings = self.config();
         let config = request.resolve(&settings.default_profile, settings.session_ttl_sec)?;
-        let spec = BoxSpec { keeps_journal: true, ..config.box_spec(&settings.images)? };
+        let spec = BoxSpec { keeps_journal: true, ..config.box_spec(&settings.images, &request.rules)? };
         let box_id: BoxId = format!("s{}", uuid::Uuid::now_v7().simple()).parse()?;
         let mut sessions = self.lock_sessions();
         if let Some(session) = sessions.get(key) {
-            return existing(session, request);
+            return existing(session, request, &settings);
         }
-        if sessions.len() >= settings.max_sessions {
+        let ceiling = caller.ceiling.as_ref();
+        let of_door = |ceiling: &Ceiling| sessions.keys().filter(|key| ceiling.counts(&key.tenant)).count();
+        let counts = ceiling.map(|ceiling| (of_door(ceiling), ceiling.max_sessions));
+        let full = |(count, limit): &(usize, usize)| count >= limit;
+        if let Some((_, limit)) =
+            [Some((sessions.len(), settings.max_sessions)), counts].into_iter().flatten().find(full)
+        {
             return Err(Error::Capacity {
                 what: "session".to_owned(),
-                limit: settings.max_sessions,
+                limit,
                 fix: "delete sessions that are not needed, or raise max_sessions".to_owned(),
             });
         }
@@ -385,19 +395,25 @@ pub(super) fn entry(caller: &Caller, operation: &'static str, outcome: Outcome, 
 /// What looking for a session came to.
 enum Found {
     Existing(Arc<Session>),
+    /// To be removed and made anew.
+    Outdated(Arc<Session>),
     New(Arc<Session>, Box<BoxSpec>),
 }
 
-fn existing(session: &Arc<Session>, request: &SessionRequest) -> Result<Found> {
+fn existing(session: &Arc<Session>, request: &SessionRequest, settings: &ServiceConfig) -> Result<Found> {
     let differences = match session.phase() {
         // What is on its way out, or lost, does not stand in the way of anything.
         Phase::Destroying(_) | Phase::Gone(_) | Phase::Lost(_) => Vec::new(),
         Phase::Creating | Phase::Running(_) | Phase::Paused(_) => {
-            session.with_config(|config| config.differences(request))
+            session.with_config(|config| config.differences(request, &settings.images))
         }
     };
     if differences.is_empty() {
         return Ok(Found::Existing(Arc::clone(session)));
+    }
+    let only_mounts = differences.iter().all(|difference| difference.field == "extra_mounts");
+    if only_mounts && request.rules.changed_mounts == ChangedMounts::Rebuild {
+        return Ok(Found::Outdated(Arc::clone(session)));
     }
     Err(Error::SessionConflict { session: session.key.id.clone(), differences })
 }

@@ -1,6 +1,7 @@
 //! What a caller asks of a session, how it becomes a box, and how it differs from one that exists.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use box_wire::{GuestPath, Invalid, exec::check_env, limits as wire_limits};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,41 @@ pub struct SessionRequest {
     pub on_timeout: Option<OnTimeout>,
     /// Environment of every command of the session. Matters only when the session is made.
     pub env: Vec<(String, String)>,
+    /// What the door handles in a way of its own.
+    pub rules: DoorRules,
+}
+
+/// What a door handles in a way of its own, because its clients rely on that.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DoorRules {
+    /// What becomes of an image that nobody gave a meaning.
+    pub unknown_image: UnknownImage,
+    /// What becomes of a session that is asked for with other `extra_mounts`.
+    pub changed_mounts: ChangedMounts,
+    /// Real paths below which the session may mount, instead of those that hold for everybody.
+    pub mount_roots: Option<Vec<PathBuf>>,
+    /// Longest deadline that a command may ask for, instead of the profile's.
+    pub timeout_sec_max: Option<u64>,
+}
+
+/// What becomes of an image that nobody gave a meaning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnknownImage {
+    /// It is refused.
+    #[default]
+    Refused,
+    /// The host's own system stands in for it. Sessions differ in their image only if it means something else.
+    Host,
+}
+
+/// What becomes of a session that is asked for with other `extra_mounts`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ChangedMounts {
+    /// It conflicts.
+    #[default]
+    Conflict,
+    /// Its box is made anew.
+    Rebuild,
 }
 
 /// One more tree of the host.
@@ -109,7 +145,7 @@ impl SessionRequest {
             persistent: self.persistent.unwrap_or(false),
             ttl_sec: self.ttl_sec.unwrap_or(ttl_sec),
             timeout_sec: profile.timeout_sec,
-            timeout_sec_max: profile.timeout_sec_max,
+            timeout_sec_max: self.rules.timeout_sec_max.unwrap_or(profile.timeout_sec_max),
             on_timeout: self.on_timeout.unwrap_or_default(),
             env: self.env.clone(),
         };
@@ -136,7 +172,7 @@ impl SessionConfig {
     }
 
     /// Fields in which a request differs from this session. What the request does not ask cannot differ.
-    pub fn differences(&self, request: &SessionRequest) -> Vec<Difference> {
+    pub fn differences(&self, request: &SessionRequest, images: &BTreeMap<String, String>) -> Vec<Difference> {
         let mut found = Vec::new();
         let mut compare = |field, existing: String, asked: Option<String>| {
             if let Some(asked) = asked.filter(|asked| *asked != existing) {
@@ -145,7 +181,11 @@ impl SessionConfig {
         };
         let path = |path: &Option<String>| path.clone().unwrap_or_else(|| "none".to_owned());
         compare("network", self.network.to_string(), request.network.map(|network| network.to_string()));
-        compare("image", self.image.clone(), request.image.clone());
+        compare(
+            "image",
+            self.image.clone(),
+            request.image.clone().filter(|asked| !self.is_same_image(asked, request, images)),
+        );
         compare("host_path", path(&self.host_path), request.host_path.as_ref().map(path));
         compare("host_path_mode", self.host_path_mode.to_string(), request.host_path_mode.map(|mode| mode.to_string()));
         compare("mount_path", self.mount_path.to_string(), request.mount_path.as_ref().map(ToString::to_string));
@@ -162,18 +202,25 @@ impl SessionConfig {
         found
     }
 
+    /// Whether another name means the image that the session has, where names that mean nothing all mean the host.
+    fn is_same_image(&self, asked: &str, request: &SessionRequest, images: &BTreeMap<String, String>) -> bool {
+        let meaning = |name: &str| images.get(name).map_or("host".to_owned(), Clone::clone);
+        request.rules.unknown_image == UnknownImage::Host && meaning(&self.image) == meaning(asked)
+    }
+
     /// The box that this session asks for. `images` gives names to root file systems.
-    pub fn box_spec(&self, images: &BTreeMap<String, String>) -> Result<BoxSpec> {
+    pub fn box_spec(&self, images: &BTreeMap<String, String>, rules: &DoorRules) -> Result<BoxSpec> {
         let profile = Profile::built_in(&self.profile).unwrap_or_default();
         let workspace = self.host_path.iter().map(|path| (path, &self.mount_path, self.host_path_mode));
         let extra = self.extra_mounts.iter().map(|mount| (&mount.host_path, &mount.mount_path, mount.mode));
+        let origin = rules.mount_roots.clone().map_or(Origin::Caller, Origin::Within);
         let mount = |(source, target, mode): (&String, &GuestPath, HostPathMode)| {
             let mode = mode.mounted()?;
-            Some(MountSpec { source: source.into(), target: target.clone(), mode, origin: Origin::Caller })
+            Some(MountSpec { source: source.into(), target: target.clone(), mode, origin: origin.clone() })
         };
         let spec = BoxSpec {
             network: self.network,
-            image: parse_image(&self.image, images)?,
+            image: parse_image(&self.image, images, rules.unknown_image)?,
             mounts: workspace.chain(extra).filter_map(mount).collect(),
             cpus: self.cpus,
             memory_mb: self.memory_mb,
@@ -217,8 +264,9 @@ impl std::fmt::Display for HostPathMode {
 
 /// What an image name means. Paths come from the operator only: whoever may name any directory as a root file system may read it,
 /// whatever the mount policy says.
-fn parse_image(image: &str, images: &BTreeMap<String, String>) -> Result<Image> {
-    let meant = images.get(image).map_or(if image == "host" { image } else { "" }, String::as_str);
+fn parse_image(image: &str, images: &BTreeMap<String, String>, unknown: UnknownImage) -> Result<Image> {
+    let means_host = image == "host" || unknown == UnknownImage::Host;
+    let meant = images.get(image).map_or(if means_host { "host" } else { "" }, String::as_str);
     match meant.split_once(':') {
         _ if meant == "host" => Ok(Image::Host),
         Some(("dir", path)) if path.starts_with('/') => Ok(Image::Directory(path.into())),
@@ -269,7 +317,7 @@ mod tests {
     #[test]
     fn only_what_is_asked_can_differ() {
         let config = resolve(&SessionRequest::default());
-        assert_eq!(config.differences(&SessionRequest::default()), []);
+        assert_eq!(config.differences(&SessionRequest::default(), &BTreeMap::new()), []);
         let mount = |mode| ExtraMount { host_path: "/srv/a".into(), mount_path: "/mnt/a".parse().unwrap(), mode };
         let request = SessionRequest {
             network: Some(Network::On),
@@ -278,30 +326,44 @@ mod tests {
             extra_mounts: Some(vec![mount(HostPathMode::Ro)]),
             ..Default::default()
         };
-        let fields: Vec<_> = config.differences(&request).iter().map(|difference| difference.field).collect();
+        let fields: Vec<_> =
+            config.differences(&request, &BTreeMap::new()).iter().map(|difference| difference.field).collect();
         assert_eq!(fields, ["network", "extra_mounts"]);
         let nothing = SessionRequest { extra_mounts: Some(vec![mount(HostPathMode::None)]), ..Default::default() };
-        assert_eq!(config.differences(&nothing), [], "a mount of nothing is no mount");
+        assert_eq!(config.differences(&nothing, &BTreeMap::new()), [], "a mount of nothing is no mount");
     }
 
     #[test]
     fn images_are_names_of_the_operator_and_never_paths_of_a_caller() {
         let names = BTreeMap::from([("python:3.11-slim".to_owned(), "host".to_owned())]);
-        assert_eq!(parse_image("python:3.11-slim", &names).unwrap(), Image::Host);
-        assert_eq!(parse_image("host", &names).unwrap(), Image::Host);
+        assert_eq!(parse_image("python:3.11-slim", &names, UnknownImage::Refused).unwrap(), Image::Host);
+        assert_eq!(parse_image("host", &names, UnknownImage::Refused).unwrap(), Image::Host);
         let own = BTreeMap::from([("mine".to_owned(), "dir:/srv/root".to_owned())]);
-        assert_eq!(parse_image("mine", &own).unwrap(), Image::Directory("/srv/root".into()));
+        assert_eq!(parse_image("mine", &own, UnknownImage::Refused).unwrap(), Image::Directory("/srv/root".into()));
         for bad in ["", "dir:relative", "dir:/root", "tar:/root/x.tar", "debian:12", "tar:"] {
-            assert_eq!(parse_image(bad, &names).unwrap_err().code(), "bad_image", "{bad}");
+            assert_eq!(parse_image(bad, &names, UnknownImage::Refused).unwrap_err().code(), "bad_image", "{bad}");
         }
+    }
+
+    #[test]
+    fn a_door_may_let_unknown_images_mean_the_host() {
+        let rules = DoorRules { unknown_image: UnknownImage::Host, ..Default::default() };
+        let asks =
+            |image: &str| SessionRequest { image: Some(image.into()), rules: rules.clone(), ..Default::default() };
+        let images = BTreeMap::from([("mine".to_owned(), "dir:/srv/root".to_owned())]);
+        let config = resolve(&asks("alpine:latest"));
+        assert_eq!(config.image, "alpine:latest", "it is told as it was asked");
+        assert_eq!(config.box_spec(&images, &rules).unwrap().image, Image::Host);
+        assert_eq!(config.differences(&asks("debian:12"), &images), []);
+        assert_eq!(config.differences(&asks("mine"), &images).len(), 1);
     }
 
     #[test]
     fn a_workspace_is_mounted_unless_its_mode_is_none() {
         let request = SessionRequest { host_path: Some(Some("/srv/w".into())), ..Default::default() };
-        let spec = resolve(&request).box_spec(&BTreeMap::new()).unwrap();
+        let spec = resolve(&request).box_spec(&BTreeMap::new(), &DoorRules::default()).unwrap();
         assert_eq!((spec.mounts.len(), spec.mounts[0].mode), (1, MountMode::Rw));
         let request = SessionRequest { host_path_mode: Some(HostPathMode::None), ..request };
-        assert_eq!(resolve(&request).box_spec(&BTreeMap::new()).unwrap().mounts, []);
+        assert_eq!(resolve(&request).box_spec(&BTreeMap::new(), &DoorRules::default()).unwrap().mounts, []);
     }
 }

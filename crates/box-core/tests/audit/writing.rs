@@ -14,7 +14,12 @@ use crate::scratch::{SMALL, Scratch, entry};
 #[tokio::test]
 async fn an_entry_says_who_asked_for_what_and_how_it_ended() {
     let scratch = Scratch::new();
-    let caller = Caller { subject: "token:ci".into(), tenant: "acme".parse().unwrap(), scopes: [Scope::Exec].into() };
+    let caller = Caller {
+        subject: "token:ci".into(),
+        tenant: "acme".parse().unwrap(),
+        scopes: [Scope::Exec].into(),
+        ceiling: None,
+    };
     let at = "2026-01-02T03:04:05Z".parse().unwrap();
     let log = scratch.open(AuditOptions { commands: CommandText::Text, ..AuditOptions::default() });
     let entry = AuditEntry {

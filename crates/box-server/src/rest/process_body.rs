@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use box_core::SessionRequest;
-use box_core::call::{ProcessCall, ProcessId, Replace, RestartPolicy};
+use box_core::call::{Launch, ProcessCall, ProcessId, Replace, RestartPolicy};
 use box_wire::GuestPath;
 use serde::Deserialize;
 
@@ -113,6 +113,7 @@ impl ProcessFields {
         };
         let missing = || Failure::invalid("command", "command must not be empty: the program to start");
         Ok(ProcessCall {
+            launch: Launch::default(),
             process_id,
             command: self.command.ok_or_else(missing)?,
             args: self.args.unwrap_or_default(),

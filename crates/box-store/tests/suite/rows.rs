@@ -1,6 +1,6 @@
 //! Rows to remember, for every test that needs some.
 
-use box_core::call::{ExecInfo, ExecStatus, ProcessCall, Receipt, Replace, RestartPolicy};
+use box_core::call::{ExecInfo, ExecStatus, Launch, ProcessCall, Receipt, Replace, RestartPolicy};
 use box_core::session::SessionState;
 use box_core::store::{ExecRow, ProcessRow, SessionKey, SessionRow};
 use box_core::token::TokenRow;
@@ -52,11 +52,20 @@ pub(crate) fn exec(key: &SessionKey, id: &str, exit_code: i32) -> ExecRow {
     };
     let idempotency = Some(("key".to_owned(), "shape".to_owned()));
     let key = key.clone();
-    ExecRow { key, info, output_limit_chars: 4000, destroys_on_timeout: true, process: None, idempotency }
+    ExecRow {
+        key,
+        info,
+        output_limit_chars: 4000,
+        output_head_bytes: None,
+        destroys_on_timeout: true,
+        process: None,
+        idempotency,
+    }
 }
 
 pub(crate) fn process(key: &SessionKey, id: &str, restarts: u32) -> ProcessRow {
     let call = ProcessCall {
+        launch: Launch::default(),
         process_id: id.parse().unwrap(),
         command: "server".into(),
         args: vec!["--port".into(), "1".into()],
