@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod fault;
 mod help;
+mod langbot;
 mod listing;
 mod options;
 mod profiles;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
 }
 
 fn obey(verb: &Verb) -> Result<u8, Fault> {
-    if !matches!(verb, Verb::Serve(_)) {
+    if !matches!(verb, Verb::Serve(_) | Verb::Box(_)) {
         start_log();
     }
     match verb {
@@ -47,6 +48,7 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
         Verb::Doctor(options) => doctor::main(options),
         Verb::Profiles(options) => profiles::main(options),
         Verb::Serve(options) => serve::main(options),
+        Verb::Box(options) => langbot::main(options),
         Verb::Config(verb) => config::main(verb),
         Verb::Token(verb) => token::main(verb),
         Verb::Audit(verb) => audit::main(verb),

@@ -8,7 +8,7 @@ use box_wire::User;
 use clap::{Args, Parser, Subcommand};
 
 use crate::values::{self, MountText, Requirement};
-use crate::{audit, client, config, serve, token};
+use crate::{audit, client, config, langbot, serve, token};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,6 +68,8 @@ pub(crate) enum Verb {
     Profiles(JsonOption),
     /// Serve sessions over HTTP and a unix socket
     Serve(Box<serve::ServeOptions>),
+    /// Serve LangBot in the place of its own box runtime
+    Box(Box<langbot::BoxOptions>),
     /// Show or check what the server is configured with
     #[command(subcommand)]
     Config(config::ConfigVerb),

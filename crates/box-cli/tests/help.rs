@@ -26,11 +26,12 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 33] = [
+const COMMANDS: [&[&str]; 34] = [
     &["run"],
     &["doctor"],
     &["profiles"],
     &["serve"],
+    &["box"],
     &["config"],
     &["config", "show"],
     &["config", "check"],

@@ -249,6 +249,9 @@ pub struct ProcessCall {
     /// How its program is started.
     #[serde(default)]
     pub launch: Launch,
+    /// Bytes of each stream that are kept until somebody reads them, when not as many as of everything else.
+    #[serde(default)]
+    pub journal_bytes_max: Option<u64>,
     /// What happens when it ends by itself.
     pub restart: RestartPolicy,
     /// What happens when a process of that id runs already.

@@ -8,7 +8,7 @@ pub mod environment;
 pub mod error;
 pub mod fault;
 pub mod guarantee;
-mod hexadecimal;
+pub mod hexadecimal;
 pub mod journal;
 pub mod limits;
 pub mod link;

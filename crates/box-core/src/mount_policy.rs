@@ -43,6 +43,9 @@ const DENIED: [&str; 16] = [
     "/var/log",
 ];
 
+/// In the reason of every refusal that no allow-list can change.
+pub const NEVER_SHOWN: &str = "never shown to a box";
+
 /// Which trees of the host may be seen in a box.
 #[derive(Debug, Clone, Default)]
 pub struct MountPolicy {
@@ -99,15 +102,15 @@ impl MountPolicy {
     /// Decides on a real path.
     fn decide(&self, path: &Path, origin: &Origin) -> Result<(), String> {
         if path == Path::new("/") {
-            return Err("/ is the whole host".to_owned());
+            return Err(format!("/ is the whole host, which is {NEVER_SHOWN}"));
         }
         let denied = DENIED.iter().map(Path::new).chain(self.denied.iter().map(PathBuf::as_path));
         for place in denied {
             if path.starts_with(place) {
-                return Err(format!("{} is never shown to a box", place.display()));
+                return Err(format!("{} is {NEVER_SHOWN}", place.display()));
             }
             if place.starts_with(path) {
-                return Err(format!("it contains {}, which is never shown to a box", place.display()));
+                return Err(format!("it contains {}, which is {NEVER_SHOWN}", place.display()));
             }
         }
         let roots = match origin {

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::gate::Gate;
 use crate::limits;
 use crate::metrics::Metrics;
+use crate::rpc::{LangBot, LangBotConfig};
 use crate::socket::Relays;
 
 /// What every handler works with. Cheap to clone.
@@ -25,6 +26,7 @@ struct Inner {
     gate: Gate,
     metrics: Metrics,
     relays: Relays,
+    langbot: LangBot,
     backend: Cached<(BackendName, Capabilities)>,
     tasks: TaskTracker,
     closing: CancellationToken,
@@ -33,13 +35,14 @@ struct Inner {
 
 impl App {
     /// A door to a service.
-    pub(crate) fn new(service: Service, store: Arc<dyn Store>, gate: Gate) -> Self {
+    pub(crate) fn new(service: Service, store: Arc<dyn Store>, gate: Gate, langbot: LangBotConfig) -> Self {
         Self(Arc::new(Inner {
             metrics: Metrics::new(service.clone()),
-            service,
             tokens: Tokens::new(store),
             gate,
             relays: Relays::default(),
+            langbot: LangBot::new(langbot, service.clone()),
+            service,
             backend: Cached::new(limits::READINESS_AGE_MAX),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
@@ -70,6 +73,11 @@ impl App {
     /// Up to where the line relays have delivered.
     pub(crate) fn relays(&self) -> &Relays {
         &self.0.relays
+    }
+
+    /// The LangBot door.
+    pub(crate) fn langbot(&self) -> &LangBot {
+        &self.0.langbot
     }
 
     /// Everything that runs in the background, to wait for at the end.

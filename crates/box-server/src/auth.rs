@@ -102,7 +102,13 @@ pub(crate) async fn admit(State((app, scope)): State<(App, Scope)>, request: Req
     }
 }
 
-async fn identify(app: &App, scope: Scope, head: &Parts) -> Result<Caller, Failure> {
+/// Whether a request shows anything that is meant to be a token of ours.
+pub(crate) fn shows_token(headers: &HeaderMap) -> bool {
+    shown(headers) != Shown::Nothing
+}
+
+/// Who is asking, if that is somebody with the right for a group of routes.
+pub(crate) async fn identify(app: &App, scope: Scope, head: &Parts) -> Result<Caller, Failure> {
     let peer = head.extensions.get::<Peer>().copied().ok_or_else(Failure::unauthorized)?;
     let caller = app.tokens().caller(peer, &shown(&head.headers)).await?;
     caller.require(scope)?;

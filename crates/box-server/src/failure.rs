@@ -104,6 +104,12 @@ impl Failure {
         self.change(|problem| problem.hint = Some(hint.into()))
     }
 
+    /// Says what happened in other words.
+    #[must_use]
+    pub(crate) fn worded(self, message: impl Into<String>) -> Self {
+        self.change(|problem| problem.message = message.into())
+    }
+
     #[must_use]
     fn field(self, field: &str) -> Self {
         self.change(|problem| problem.field = Some(field.to_owned()))

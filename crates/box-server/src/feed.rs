@@ -2,11 +2,13 @@
 
 use std::future::Future;
 
-use box_core::call::{ExecInfo, FollowEvent, StdinChunk, Target};
+use box_core::call::{Cursor, ExecInfo, FollowEvent, ProcessInfo, StdinChunk, Target};
 use box_core::service::Follow;
 use box_core::{Caller, Result, Service, SessionId};
 use box_wire::WindowSize;
 use serde_json::{Value, json};
+
+use crate::socket::Opening;
 
 /// Something that tells events in order. Waiting for the next may be given up and begun again.
 pub(crate) trait Feed: Send {
@@ -76,5 +78,48 @@ impl Inlet for Line {
 
     async fn signal(&self, number: i32) -> Result<()> {
         self.service.signal(&self.caller, &self.session, &self.target, number).await
+    }
+}
+
+/// The relay of a managed process, before it is a client's turn.
+#[derive(Debug)]
+pub(crate) struct OpenLine(pub(crate) Line);
+
+/// Output of a managed process that may go away while it is followed: that is an end like any other.
+#[derive(Debug)]
+pub(crate) struct Relayed {
+    follow: Follow,
+    line: Line,
+}
+
+impl Line {
+    /// The managed process that this is about; nothing when it is gone, or its session.
+    async fn process(&self) -> Option<ProcessInfo> {
+        let Target::Process(process) = &self.target else { return None };
+        self.service.get_process(&self.caller, &self.session, process).await.ok()
+    }
+}
+
+impl Opening for OpenLine {
+    type Output = Relayed;
+    type Input = Line;
+
+    async fn find(&self) -> Option<ProcessInfo> {
+        self.0.process().await
+    }
+
+    async fn open(self, from: Cursor) -> Option<(Relayed, Line)> {
+        let Self(line) = self;
+        let follow = line.service.follow(&line.caller, &line.session, &line.target, from).await.ok()?;
+        Some((Relayed { follow, line: line.clone() }, line))
+    }
+}
+
+impl Feed for Relayed {
+    async fn next(&mut self) -> Result<Option<FollowEvent>> {
+        match self.follow.next().await {
+            Err(_) if self.line.process().await.is_none() => Ok(None),
+            told => told,
+        }
     }
 }

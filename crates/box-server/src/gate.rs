@@ -76,6 +76,9 @@ impl Gate {
     fn check(&self, request: &Request) -> Result<(), Failure> {
         let peer =
             request.extensions().get::<Peer>().copied().ok_or_else(|| Failure::internal("a request without a peer"))?;
+        if is_from_program(request) {
+            return Ok(());
+        }
         let host = self.check_host(peer, request)?;
         self.check_origin(host.as_ref(), request.headers())
     }
@@ -144,6 +147,23 @@ impl Authority {
         let fits = !host.is_empty() && host.len() <= 253 && host.bytes().all(good);
         fits.then(|| Self { host: host.to_ascii_lowercase(), port })
     }
+}
+
+/// Whether a WebSocket of LangBot is opened by a program. It reaches us by whatever name its operator gave us, such as that of
+/// a container, and that name is no use to an attacker here: a browser tells the page in `Origin` whenever it opens a
+/// WebSocket, and no page can make it open one without. With `Origin` both headers are looked at as everywhere.
+fn is_from_program(request: &Request) -> bool {
+    let headers = request.headers();
+    let is_upgrade =
+        headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let parts: Vec<&str> = request.uri().path().split('/').skip(1).take(8).collect();
+    let is_ours = matches!(
+        parts.as_slice(),
+        ["rpc", "ws"]
+            | ["v1", "sessions", _, "managed-process", "ws"]
+            | ["v1", "sessions", _, "managed-process", _, "ws"]
+    );
+    is_upgrade && is_ours && !headers.contains_key(header::ORIGIN)
 }
 
 /// Host and port of an origin, the port only where it is not the usual one of its scheme.
@@ -290,6 +310,33 @@ mod tests {
     #[test]
     fn who_came_nobody_knows_how_is_not_let_in() {
         assert_eq!(status(None, &[("host", "localhost")]), Some(500));
+    }
+
+    #[test]
+    fn programs_may_call_langbots_sockets_by_any_name_and_pages_may_not() {
+        let status = |path: &str, headers: &[(&str, &str)]| {
+            let mut request = Request::builder().uri(path).header("host", "langbot_box:5410");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let mut request = request.body(axum::body::Body::empty()).unwrap();
+            request.extensions_mut().insert(tcp());
+            gate().check(&request).err().map(|failure| failure.status().as_u16())
+        };
+        let upgrade = ("upgrade", "WebSocket");
+        for path in
+            ["/rpc/ws", "/v1/sessions/s/managed-process/ws", "/v1/sessions/s/managed-process/p/ws", "/rpc/ws?x=1"]
+        {
+            assert_eq!(status(path, &[upgrade]), None, "{path}");
+            assert_eq!(status(path, &[]), Some(403), "{path}: any page can ask without upgrade");
+            for origin in ["http://langbot_box:5410", "https://page.example", "null"] {
+                assert_eq!(status(path, &[upgrade, ("origin", origin)]), Some(403), "{path} {origin}");
+            }
+        }
+        for path in ["/rpc", "/rpc/ws/", "/v1/sessions/s/exec/ws", "/v1/sessions/s/managed-process", "/v1/sessions/ws"]
+        {
+            assert_eq!(status(path, &[upgrade]), Some(403), "{path}");
+        }
     }
 
     #[test]

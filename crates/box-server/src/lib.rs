@@ -16,6 +16,7 @@ mod observe;
 mod range;
 mod rest;
 mod routes;
+mod rpc;
 mod serve;
 mod signal;
 mod socket;
@@ -39,6 +40,9 @@ use crate::listen::UnixDoor;
 use crate::serve::Server;
 
 pub use gate::Peer;
+#[cfg(fuzzing)]
+pub use rpc::fuzzing;
+pub use rpc::{LangBot, LangBotConfig};
 
 /// What the server listens on, and whom it lets in.
 #[derive(Debug, Clone)]
@@ -53,6 +57,8 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// Web pages that may use it from a browser, besides its own.
     pub allowed_origins: Vec<String>,
+    /// What the LangBot door is given.
+    pub langbot: LangBotConfig,
 }
 
 /// Where the certificate is.
@@ -92,7 +98,7 @@ impl std::fmt::Debug for Bound {
     }
 }
 
-/// Starts to listen. Refuses to listen beyond the loopback while there is no token.
+/// Starts to listen. Refuses to listen beyond the loopback while there is no token, neither of ours nor LangBot's.
 pub async fn bind(config: ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<Bound, Error> {
     let app = app(&config, service, store)?;
     if config.listen.is_none() && config.unix_socket.is_none() {
@@ -100,6 +106,7 @@ pub async fn bind(config: ServerConfig, service: Service, store: Arc<dyn Store>)
     }
     if let Some(address) = config.listen {
         refuse_open_door(&app, address).await?;
+        warn_of_strangers(&app, address);
     }
     let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
     let tcp = match config.listen {
@@ -125,11 +132,13 @@ pub fn openapi() -> &'static str {
 
 fn app(config: &ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<App, Error> {
     let gate = Gate::new(&config.allowed_hosts, &config.allowed_origins).map_err(Error::new)?;
-    Ok(App::new(service, store, gate))
+    config.langbot.check().map_err(Error::new)?;
+    Ok(App::new(service, store, gate, config.langbot.clone()))
 }
 
 async fn refuse_open_door(app: &App, address: SocketAddr) -> Result<(), Error> {
-    if address.ip().to_canonical().is_loopback() {
+    // Whoever has no token gets nothing by the other doors from far away, so the LangBot door may be open alone.
+    if address.ip().to_canonical().is_loopback() || app.langbot().config().is_open() {
         return Ok(());
     }
     let unreadable = |error| Error::new(format!("the tokens cannot be read: {error}"));
@@ -140,6 +149,13 @@ async fn refuse_open_door(app: &App, address: SocketAddr) -> Result<(), Error> {
         "{address} can be reached from other machines and there is no token, so anybody could run commands here; make one with \
          `strongbox token create --name NAME`, or listen on 127.0.0.1"
     )))
+}
+
+fn warn_of_strangers(app: &App, address: SocketAddr) {
+    let LangBotConfig { legacy, control_token, .. } = app.langbot().config();
+    if *legacy && control_token.is_none() && !address.ip().to_canonical().is_loopback() {
+        tracing::warn!(%address, "langbot.legacy is set: whoever reaches this address can run commands in boxes here, without any token");
+    }
 }
 
 fn addresses(tcp: Option<&(TcpListener, Option<TlsAcceptor>)>, unix: Option<PathBuf>) -> Result<Vec<String>, Error> {
@@ -157,6 +173,11 @@ impl Bound {
     /// Where it listens, as URLs.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// The LangBot door of this server, for clients that come by another way than a listener.
+    pub fn langbot(&self) -> LangBot {
+        self.server.langbot().clone()
     }
 
     /// Serves until `shutdown` completes, then lets running requests end for a while.

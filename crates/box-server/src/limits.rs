@@ -42,7 +42,13 @@ pub(crate) const OUTPUT_PIECE_BYTES_MAX: usize = 256 << 10;
 /// Largest message of a client on a WebSocket.
 pub(crate) const SOCKET_MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Largest message of a client on the line relay: a whole JSON-RPC message.
-pub(crate) const RELAY_MESSAGE_BYTES_MAX: usize = 4 << 20;
+pub(crate) const RELAY_MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Clients that wait until another one leaves the line relay of one process.
+pub(crate) const RELAY_WAITING_MAX: usize = 16;
+/// Messages that are kept of each of them until it is its turn.
+pub(crate) const RELAY_QUEUED_MAX: usize = 64;
+/// And bytes of them.
+pub(crate) const RELAY_QUEUED_BYTES_MAX: usize = 1 << 20;
 /// Longest line that the relay keeps together. A longer one is cut.
 pub(crate) const RELAY_LINE_BYTES_MAX: usize = 16 << 20;
 /// Managed processes whose relay position is remembered.
@@ -61,3 +67,23 @@ pub(crate) const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 pub(crate) const SOCKET_NOTES_MAX: usize = 16;
 /// How often a silent stream of events says that it lives.
 pub(crate) const EVENTS_ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// Largest request and largest reply of the LangBot door.
+pub(crate) const RPC_MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Largest reply to a client of the LangBot door that names nothing: the oldest close the connection at 1 MiB.
+pub(crate) const RPC_LEGACY_REPLY_BYTES_MAX: usize = (1 << 20) - 1;
+/// Requests of one connection that are carried out at once. Clients know this number.
+pub(crate) const RPC_REQUESTS_MAX: usize = 128;
+/// Bytes of all long requests of one connection that are carried out at once. Reading waits when there are more.
+pub(crate) const RPC_REQUEST_BYTES_MAX: usize = 64 << 20;
+/// From where on a request is long. All short ones together are not much.
+pub(crate) const RPC_LONG_REQUEST_BYTES: usize = 64 << 10;
+/// Replies that wait to be sent. Whoever has a further one waits with it, and is still one of the requests at once.
+pub(crate) const RPC_REPLIES_WAITING_MAX: usize = 8;
+/// How long replies may still be written when a client on standard input has said everything.
+pub(crate) const RPC_FAREWELL_TIME_MAX: Duration = Duration::from_millis(500);
+/// Lines of one message that comes in parts.
+pub(crate) const STDIO_LINES_MAX: usize = 4096;
+/// Longest part of a message on standard output, before it is escaped; and longest message that is not cut. Escaped, it stays below
+/// the 64 KiB that clients take as one line.
+pub(crate) const STDIO_PART_BYTES_MAX: usize = 16 << 10;

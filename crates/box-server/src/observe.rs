@@ -21,6 +21,18 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("strongbox-request-id");
 /// What is logged and counted for paths that we do not have.
 const NO_ROUTE: &str = "unmatched";
 
+/// Marks an answer whose form is part of another's protocol: it is passed on as it is, even when it is an error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Verbatim;
+
+impl Verbatim {
+    /// Marks an answer.
+    pub(crate) fn wrap(mut response: Response) -> Response {
+        response.extensions_mut().insert(Self);
+        response
+    }
+}
+
 /// Observes one request. Nothing of its body, its path or its token is written down.
 pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
     let id = Uuid::now_v7().simple().to_string();
@@ -49,7 +61,8 @@ pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) 
 /// Gives every error its shape, whoever made it, and writes the line for the log.
 fn shape(mut response: Response, id: &str, took: Duration) -> Response {
     let status = response.status();
-    let is_error = status.is_client_error() || status.is_server_error();
+    let is_plain = response.extensions_mut().remove::<Verbatim>().is_some();
+    let is_error = !is_plain && (status.is_client_error() || status.is_server_error());
     let failure =
         response.extensions_mut().remove::<Failure>().or_else(|| is_error.then(|| Failure::from_status(status)));
     let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
+use axum::routing::get;
 use box_core::Scope;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi as _;
@@ -16,6 +17,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::failure::ErrorBody;
 use crate::rest::{execs, input, managed, output, pages, processes, service, sessions, streams};
+use crate::rpc::websocket;
 use crate::{auth, gate, observe};
 
 /// How the document calls our tokens.
@@ -63,8 +65,16 @@ fn exec_routes() -> OpenApiRouter<App> {
         .routes(routes!(streams::attach_to_process))
         .routes(routes!(managed::start, managed::get, managed::stop))
         .routes(routes!(managed::start_named, managed::get_named, managed::stop_named))
-        .routes(routes!(streams::relay))
-        .routes(routes!(streams::relay_named))
+}
+
+/// What decides for itself who comes in, because LangBot's clients show other things than a token of ours.
+fn relay_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(streams::relay)).routes(routes!(streams::relay_named))
+}
+
+/// What LangBot's clients ask. Who may is its own matter, and what is said there no matter of HTTP: it is not in the document.
+fn langbot_routes() -> Router<App> {
+    Router::new().route("/rpc/ws", get(websocket::open))
 }
 
 /// What needs the scope admin.
@@ -78,9 +88,12 @@ pub(crate) fn router(app: App) -> Router {
     let guarded = |scope| from_fn_with_state((app.clone(), scope), auth::admit);
     let open: Router<App> = open_routes().into();
     let exec: Router<App> = exec_routes().route_layer(guarded(Scope::Exec)).into();
+    let relay: Router<App> = relay_routes().into();
     let admin: Router<App> = admin_routes().route_layer(guarded(Scope::Admin)).into();
     open.merge(exec)
+        .merge(relay)
         .merge(admin)
+        .merge(langbot_routes())
         .layer(from_fn_with_state(app.clone(), gate::guard))
         .layer(CatchPanicLayer::custom(observe::panicked))
         .layer(from_fn_with_state(app.clone(), observe::watch))
@@ -111,6 +124,7 @@ struct Head;
 pub(crate) fn document() -> OpenApi {
     let open = open_routes().into_openapi();
     let mut guarded = exec_routes().into_openapi();
+    guarded.merge(relay_routes().into_openapi());
     guarded.merge(admin_routes().into_openapi());
     each_operation(&mut guarded, |operation| {
         operation.security = Some(vec![SecurityRequirement::new(SCHEME, [""; 0])]);

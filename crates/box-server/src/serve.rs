@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -20,6 +21,7 @@ use crate::app::App;
 use crate::gate::Peer;
 use crate::limits;
 use crate::listen::UnixDoor;
+use crate::rpc::LangBot;
 use crate::stream::Patient;
 
 /// How long accepting rests when the machine has no room for another connection.
@@ -38,6 +40,11 @@ impl Server {
     pub(crate) fn new(app: App, router: Router) -> Self {
         let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
         Self { app, router, places }
+    }
+
+    /// The LangBot door.
+    pub(crate) fn langbot(&self) -> &LangBot {
+        self.app.langbot()
     }
 
     /// Serves on all listeners until `shutdown`, then lets what runs end for a while.
@@ -69,12 +76,16 @@ impl Server {
     }
 
     async fn end(&self) {
-        let tasks = self.app.tasks();
+        let (tasks, actions) = (self.app.tasks(), self.langbot().tasks());
         tasks.close();
+        actions.close();
         self.app.closing().cancel();
-        if timeout(limits::STOP_TIME_MAX, tasks.wait()).await.is_err() {
-            tracing::warn!(tasks = tasks.len(), "some requests did not end in time and are dropped");
+        let ended = async { tokio::join!(tasks.wait(), actions.wait()) };
+        if timeout(limits::STOP_TIME_MAX, ended).await.is_err() {
+            let count = tasks.len() + actions.len();
+            tracing::warn!(tasks = count, "some requests did not end in time and are dropped");
             self.app.abort().cancel();
+            self.langbot().abort().cancel();
         }
     }
 
@@ -163,11 +174,14 @@ fn protocol() -> http1::Builder {
     builder
 }
 
-/// Small messages go out at once, and a peer whose machine vanished is noticed by the kernel even while nobody reads.
+/// Small messages go out at once, and a peer whose machine vanished is noticed by the kernel even while nobody reads or writes.
 fn prepare(stream: &TcpStream) {
     let quick = stream.set_nodelay(true);
     let millis = u32::try_from((limits::PING_EVERY + limits::PONG_TIME_MAX).as_millis()).unwrap_or(u32::MAX);
-    let watched = rustix::net::sockopt::set_tcp_user_timeout(stream, millis);
+    let watched = sockopt::set_tcp_user_timeout(stream, millis)
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, limits::PING_EVERY))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, limits::PONG_TIME_MAX))
+        .and_then(|()| sockopt::set_socket_keepalive(stream, true));
     if let Err(error) = quick.and(watched.map_err(std::io::Error::from)) {
         tracing::debug!(error = %error, "a connection could not be tuned");
     }

@@ -48,6 +48,7 @@ fn config() -> ServerConfig {
         tls: None,
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
+        langbot: LangBotConfig::default(),
     }
 }
 

@@ -37,7 +37,11 @@ const TRIED_BY: [(&str, &str, &str); 13] = [
     ("WS-01", "auth/a_websocket_is_refused_before_its_upgrade", ""),
     ("WS-02", "bad_bytes/frames_that_are_too_large_end_the_conversation", "endless empty and one-byte pieces"),
     ("WS-03", "bad_bytes/frames_that_are_no_text_or_no_protocol_end_the_conversation", "characters split over pieces"),
-    ("WS-04", "processes/a_second_relay_takes_over_where_the_first_stopped", ""),
+    (
+        "WS-04",
+        "relay/a_caller_with_a_token_is_told_and_may_take_over",
+        "clients without a token wait, as LangBot's protocol has it",
+    ),
     ("WS-06", "restart/a_stream_goes_on_over_a_killed_server", "packets that are dropped"),
 ];
 

@@ -10,10 +10,12 @@ mod bad_input;
 mod capacity;
 mod conversations;
 mod corpus;
+mod langbot;
 mod old_form;
 mod output;
 mod processes;
 mod readers;
+mod relay;
 mod restart;
 mod routes;
 mod sessions;
@@ -126,7 +128,9 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("output", output::cases()),
         ("conversations", conversations::cases()),
         ("processes", processes::cases()),
+        ("relay", relay::cases()),
         ("old_form", old_form::cases()),
+        ("langbot", langbot::cases()),
         ("restart", restart::cases()),
         ("auth", auth::cases()),
         ("bad_input", bad_input::cases()),

@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         one_id_is_one_process_unless_it_is_replaced,
         events_of_a_process_go_on_over_a_restart,
         the_relay_is_one_line_for_one_message,
-        a_second_relay_takes_over_where_the_first_stopped,
+        a_second_relay_that_takes_over_goes_on_where_the_first_stopped,
         a_relay_to_nothing_is_refused_before_the_upgrade,
     ]
 }
@@ -256,7 +256,7 @@ async fn the_relay_is_one_line_for_one_message(door: &mut Door) -> Result<()> {
     Ok(())
 }
 
-async fn a_second_relay_takes_over_where_the_first_stopped(door: &mut Door) -> Result<()> {
+async fn a_second_relay_that_takes_over_goes_on_where_the_first_stopped(door: &mut Door) -> Result<()> {
     let client = &door.client;
     client.create("one", &json!({})).await?;
     client.post("/v1/sessions/one/managed-process", &json!({ "command": "cat" })).await?.must(201)?;
@@ -265,7 +265,7 @@ async fn a_second_relay_takes_over_where_the_first_stopped(door: &mut Door) -> R
     let mut first = Socket::open(&url, path, &[]).await?;
     first.text("a").await?;
     ensure!(first.line().await? == "a");
-    let mut second = Socket::open(&url, path, &[]).await?;
+    let mut second = Socket::open(&url, &format!("{path}?takeover=true"), &[]).await?;
     ensure!(first.next().await? == Said::Closed(Some(4409)), "the first is told");
     second.text("b").await?;
     ensure!(second.line().await? == "b", "and nothing is repeated");

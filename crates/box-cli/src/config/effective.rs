@@ -8,7 +8,7 @@ use std::str::FromStr;
 use box_core::audit::{AuditOptions, CommandText};
 use box_core::service::StopMode;
 use box_core::{MountPolicy, ServiceConfig};
-use box_server::{ServerConfig, TlsFiles};
+use box_server::{LangBotConfig, ServerConfig, TlsFiles};
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;
@@ -35,6 +35,7 @@ pub(crate) struct Config {
     pub(crate) default_profile: String,
     pub(crate) images: BTreeMap<String, String>,
     pub(crate) allowed_mount_roots: Vec<PathBuf>,
+    pub(crate) langbot: LangBotTable,
     pub(crate) audit: Audit,
     pub(crate) on_stop: OnStop,
     pub(crate) log: String,
@@ -46,6 +47,16 @@ pub(crate) struct Config {
 pub(crate) struct Tls {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+}
+
+/// What LangBot's clients may do.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LangBotTable {
+    pub(crate) legacy: bool,
+    pub(crate) control_token_file: Option<PathBuf>,
+    pub(crate) allowed_mount_roots: Option<Vec<PathBuf>>,
+    pub(crate) backend_name: Option<String>,
 }
 
 /// What is kept of who did what.
@@ -116,7 +127,7 @@ impl Config {
     }
 
     /// What the doors are given.
-    pub(crate) fn server(&self) -> ServerConfig {
+    pub(crate) fn server(&self, langbot: LangBotConfig) -> ServerConfig {
         let tls = self.tls.clone().map(|Tls { certificate, key }| TlsFiles { certificate, key });
         ServerConfig {
             listen: self.listen,
@@ -124,6 +135,7 @@ impl Config {
             tls,
             allowed_hosts: self.allowed_hosts.clone(),
             allowed_origins: self.allowed_origins.clone(),
+            langbot,
         }
     }
 

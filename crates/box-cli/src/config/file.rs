@@ -116,6 +116,7 @@ fn convert(kind: Kind, value: &DeValue<'_>) -> Option<Value> {
     match value {
         DeValue::String(text) => Some(Value::text(text.as_ref())),
         DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix()).ok().map(Value::Whole),
+        DeValue::Boolean(truth) => Some(Value::Truth(*truth)),
         DeValue::Array(items) => items.iter().map(text).collect::<Option<_>>().map(Value::Texts),
         DeValue::Table(table) if matches!(kind, Kind::Images) => {
             let entry =

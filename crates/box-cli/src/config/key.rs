@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Paths,
     /// Names of images and what they mean.
     Images,
+    /// Yes or no.
+    Truth,
 }
 
 const fn key(name: &'static str, kind: Kind) -> Key {
@@ -60,7 +62,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 }
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 21] = [
+pub(crate) const KEYS: [Key; 25] = [
     key("listen", Kind::Address),
     key("unix_socket", Kind::Socket),
     key("state_dir", Kind::Path),
@@ -77,6 +79,10 @@ pub(crate) const KEYS: [Key; 21] = [
     live("default_profile", Kind::Profile),
     live("images", Kind::Images),
     key("allowed_mount_roots", Kind::Paths),
+    key("langbot.legacy", Kind::Truth),
+    key("langbot.control_token_file", Kind::Path),
+    key("langbot.allowed_mount_roots", Kind::Paths),
+    key("langbot.backend_name", Kind::Choice(&["native", "nsjail", "docker"])),
     key("audit.commands", Kind::Choice(&["hash", "text"])),
     key("audit.file_mb", Kind::Whole(1, FILE_MB_MAX)),
     key("audit.files", Kind::Whole(1, 10_000)),
@@ -96,7 +102,7 @@ impl Key {
         is_scalar.then(|| format!("STRONGBOX_{}", self.name.replace('.', "_").to_uppercase()))
     }
 
-    /// What it is when nobody says anything. Certificates have no default, and the socket's follows the state directory.
+    /// What it is when nobody says anything. Certificates and some keys of LangBot have no default, and the socket's follows the state directory.
     pub(crate) fn default_value(&self) -> Option<Value> {
         let service = ServiceConfig::default();
         let count = |number: usize| Value::Whole(number as u64);
@@ -111,6 +117,7 @@ impl Key {
             "journal_session_mb" => Value::Whole(service.journal_session_bytes_max >> 20),
             "default_profile" => Value::text(service.default_profile),
             "images" => Value::Named(service.images),
+            "langbot.legacy" => Value::Truth(false),
             "audit.commands" => Value::text("hash"),
             "audit.file_mb" => Value::Whole(AuditOptions::default().file_bytes_max >> 20),
             "audit.files" => count(AuditOptions::default().files_max),
@@ -127,6 +134,7 @@ impl Kind {
     pub(crate) fn read_text(self, text: &str) -> Result<Value, String> {
         let value = match self {
             Self::Whole(..) => text.parse().map(Value::Whole).map_err(|_| self.allowed())?,
+            Self::Truth => text.parse().map(Value::Truth).map_err(|_| self.allowed())?,
             Self::Path | Self::Socket if text != "none" => {
                 let absolute = std::path::absolute(text).map_err(|_| self.allowed())?;
                 Value::text(absolute.to_str().ok_or_else(|| self.allowed())?)
@@ -149,6 +157,7 @@ impl Kind {
             (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
             (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
+            (Self::Truth, Value::Truth(_)) => true,
             (Self::Images, Value::Named(table)) => {
                 table.len() <= ENTRIES_MAX && table.iter().all(|(name, meaning)| is_word(name) && is_image(meaning))
             }
@@ -168,6 +177,7 @@ impl Kind {
             Self::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Self::Choice(words) => words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", "),
             Self::Profile => profile::BUILT_IN.map(|profile| format!("{:?}", profile.name)).join(", "),
+            Self::Truth => "true or false".to_owned(),
             Self::Filter => "a filter such as \"info\" or \"info,box_native=debug\"".to_owned(),
             Self::Texts => format!("a list of at most {ENTRIES_MAX} texts"),
             Self::Paths => format!("a list of at most {ENTRIES_MAX} absolute paths"),
@@ -203,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_told_what_is_allowed() {
-        let table: [(&str, &str, &str); 14] = [
+        let table: [(&str, &str, &str); 16] = [
             ("listen", "localhost", "127.0.0.1:5410"),
             ("listen", "127.0.0.1:99999", "127.0.0.1:5410"),
             ("max_sessions", "0", "from 1 to"),
@@ -216,6 +226,8 @@ mod tests {
             ("default_profile", "defualt", "network_basic"),
             ("on_stop", "keep", "keep-persistent"),
             ("audit.commands", "none", "hash"),
+            ("langbot.legacy", "yes", "true or false"),
+            ("langbot.backend_name", "gvisor", "nsjail"),
             ("log", "a=b=c", "info"),
             ("state_dir", "", "absolute"),
         ];

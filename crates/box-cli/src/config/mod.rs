@@ -6,6 +6,7 @@ mod effective;
 mod environment;
 mod file;
 mod key;
+mod langbot;
 mod nearest;
 mod show;
 mod value;
@@ -21,6 +22,7 @@ use crate::fault::Fault;
 pub(crate) use self::effective::{Config, OnStop};
 pub(crate) use self::environment::Environment;
 use self::key::{KEYS, Key};
+pub(crate) use self::langbot::TOKEN_RULE;
 use self::value::Value;
 
 /// The socket of a server, in its state directory.

@@ -107,7 +107,7 @@ fn the_parts_of_the_server_get_what_was_set() {
     assert_eq!(config.service().journal_bytes_max, 2 << 20);
     assert_eq!(config.service().images.keys().collect::<Vec<_>>(), ["small"], "the file's table is the whole table");
     assert_eq!(config.mount_policy().allowed_roots, [Path::new("/srv")]);
-    let server = config.server();
+    let server = config.server(config.langbot().unwrap());
     assert_eq!((server.allowed_hosts, server.tls.unwrap().key), (vec!["box.example".to_owned()], "/k".into()));
 }
 

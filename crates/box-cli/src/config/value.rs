@@ -13,6 +13,8 @@ pub(crate) enum Value {
     Text(String),
     /// A number.
     Whole(u64),
+    /// Yes or no.
+    Truth(bool),
     /// A list.
     Texts(Vec<String>),
     /// A table of names.
@@ -36,6 +38,7 @@ impl fmt::Display for Value {
         match self {
             Self::Text(text) => quoted(text).fmt(f),
             Self::Whole(number) => number.fmt(f),
+            Self::Truth(truth) => truth.fmt(f),
             Self::Texts(texts) => write!(f, "[{}]", texts.iter().map(quoted).collect::<Vec<_>>().join(", ")),
             Self::Named(table) => {
                 let entry = |(name, value)| format!("{} = {}", quoted(name), quoted(value));
@@ -59,6 +62,7 @@ mod tests {
         let shown = [
             (Value::text("a\"b"), "'a\"b'"),
             (Value::Whole(5), "5"),
+            (Value::Truth(true), "true"),
             (Value::Texts(vec!["x".into(), "y".into()]), "[\"x\", \"y\"]"),
             (named, "{\"a:b\" = \"host\"}"),
         ];

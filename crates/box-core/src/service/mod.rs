@@ -17,7 +17,7 @@ mod sessions;
 mod to_the_end;
 mod watch;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::AuditLog;
-use crate::caller::{Caller, Scope};
+use crate::caller::{Caller, Scope, TenantId};
 use crate::session::SessionId;
 use crate::store::{SessionKey, Store};
 use crate::{Backend, BackendName, Capabilities, Error, Result};
@@ -224,6 +224,11 @@ impl Service {
         *self.inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
+    /// Where boxes live.
+    pub fn backend_name(&self) -> BackendName {
+        self.inner.backend.name()
+    }
+
     /// How the service stands, as far as the caller's tenant is concerned.
     pub fn status(&self, caller: &Caller) -> Result<StatusInfo> {
         caller.require(Scope::Exec)?;
@@ -252,6 +257,11 @@ impl Service {
     pub fn recent_errors(&self, caller: &Caller) -> Result<Vec<RecentError>> {
         caller.require(Scope::Exec)?;
         Ok(self.inner.watched.errors_of(&caller.tenant))
+    }
+
+    /// Whose sessions there are. For doors that serve many tenants and must tell or drop what all of them hold.
+    pub fn tenants(&self) -> BTreeSet<TenantId> {
+        self.inner.lock_sessions().keys().map(|key| key.tenant.clone()).collect()
     }
 
     /// Numbers for metrics.

@@ -214,7 +214,7 @@ impl Inner {
         let request = ExecRequest {
             env,
             stdin: Stdin::Stream,
-            output: Output::Journal { bytes_max: self.config().journal_bytes_max },
+            output: Output::Journal { bytes_max: call.journal_bytes_max.unwrap_or(self.config().journal_bytes_max) },
             ..ExecRequest::new(new_exec_id()?, program(call, &cwd)?)
         };
         // A login shell makes its directory itself, so it starts where there always is one.

@@ -12,7 +12,10 @@ use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
 use crate::caller::{Caller, Ceiling, Scope};
 use crate::journal::Journal;
-use crate::session::{ChangedMounts, SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, check_ttl};
+use crate::session::{
+    AbsentSession, ChangedMounts, SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, VanishedBox,
+    check_ttl,
+};
 use crate::store::{Change, SessionKey, Wait};
 use crate::{BoxSpec, Error, Liveness, Result, fault, limits};
 
@@ -185,9 +188,16 @@ impl Inner {
                     continue;
                 }
             };
+            let replaces = request.rules.vanished_box == VanishedBox::Replaced;
             match session.made().await {
+                Phase::Running(standing) | Phase::Paused(standing) if replaces && created == Created::Existing => {
+                    match self.backend.dial(&standing.handle).await {
+                        Err(Error::Gone { reason }) => self.lose(&session, &reason).await,
+                        _ => return Ok((session, created)),
+                    }
+                }
                 Phase::Running(_) | Phase::Paused(_) => return Ok((session, created)),
-                Phase::Lost(reason) if when_lost == Lost::Report => return Err(lost(&reason)),
+                Phase::Lost(reason) if when_lost == Lost::Report && !replaces => return Err(lost(&reason)),
                 Phase::Lost(_) => self.remove(&session).await?,
                 Phase::Gone(Some(error)) => return Err(error.replica()),
                 Phase::Creating | Phase::Gone(None) => {}
@@ -201,6 +211,9 @@ impl Inner {
         let settings = self.config();
         if let Some(session) = self.lock_sessions().get(key) {
             return existing(session, request, &settings);
+        }
+        if request.rules.absent_session == AbsentSession::Refused {
+            return Err(Error::SessionNotFound { session: key.id.clone() });
         }
         // Everything that can be refused is refused before there is anything to undo.
         let config = request.resolve(&settings.default_profile, settings.session_ttl_sec)?;

@@ -11,7 +11,10 @@ use crate::{BackendName, Guarantees, Network};
 
 pub use id::SessionId;
 pub(crate) use request::check_ttl;
-pub use request::{ChangedMounts, Difference, DoorRules, ExtraMount, SessionRequest, UnknownImage};
+pub use request::{
+    AbsentSession, ChangedMounts, Difference, DoorRules, ExtraMount, LoneMountPath, SessionRequest, UnknownImage,
+    VanishedBox,
+};
 
 /// What a session is, fully decided: profile and request taken together. Fixed when the session is made, but for the lifetime.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -59,6 +59,42 @@ pub struct DoorRules {
     pub mount_roots: Option<Vec<PathBuf>>,
     /// Longest deadline that a command may ask for, instead of the profile's.
     pub timeout_sec_max: Option<u64>,
+    /// What becomes of a call for a session that does not exist.
+    pub absent_session: AbsentSession,
+    /// What becomes of a call for a session whose box has vanished.
+    pub vanished_box: VanishedBox,
+    /// What becomes of a `mount_path` where nothing is mounted.
+    pub lone_mount_path: LoneMountPath,
+}
+
+/// What becomes of a `mount_path` where nothing is mounted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LoneMountPath {
+    /// It is refused: the workspace of a box of its own is in one place only.
+    #[default]
+    Refused,
+    /// It is kept, told and compared, and means nothing else.
+    Kept,
+}
+
+/// What becomes of a call for a session that does not exist.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AbsentSession {
+    /// The session is made.
+    #[default]
+    Made,
+    /// The call is refused.
+    Refused,
+}
+
+/// What becomes of a call for a session whose box has vanished.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum VanishedBox {
+    /// Whoever does not ask for the session itself is told.
+    #[default]
+    Told,
+    /// The session gets a new box, and nobody is told. The box is looked for at every call.
+    Replaced,
 }
 
 /// What becomes of an image that nobody gave a meaning.
@@ -150,17 +186,23 @@ impl SessionRequest {
             env: self.env.clone(),
         };
         config.validate()?;
+        self.check_mount_path(&config)?;
         Ok(config)
+    }
+
+    fn check_mount_path(&self, config: &SessionConfig) -> Result<()> {
+        let is_lone = config.host_path.is_none() && config.mount_path.as_str() != limits::WORKSPACE;
+        if is_lone && self.rules.lone_mount_path == LoneMountPath::Refused {
+            let allowed = "/workspace where no host_path is mounted";
+            return Err(Invalid::new("mount_path", config.mount_path.as_str(), allowed).into());
+        }
+        Ok(())
     }
 }
 
 impl SessionConfig {
     fn validate(&self) -> Result<()> {
         check_ttl(self.ttl_sec)?;
-        if self.host_path.is_none() && self.mount_path.as_str() != limits::WORKSPACE {
-            let allowed = "/workspace where no host_path is mounted";
-            return Err(Invalid::new("mount_path", self.mount_path.as_str(), allowed).into());
-        }
         if self.env.len() > wire_limits::ENVIRONMENT_ENTRIES_MAX {
             let allowed = format!("at most {} entries", wire_limits::ENVIRONMENT_ENTRIES_MAX);
             return Err(Invalid::new("env", self.env.len(), allowed).into());

@@ -21,6 +21,7 @@ pub(crate) use lax::{
     yes_or_no,
 };
 pub(crate) use names::nearest;
+pub(crate) use strict::object;
 
 use crate::failure::Failure;
 use crate::limits;
@@ -72,6 +73,11 @@ impl Fields {
             }
         }
         Ok(Self { left, known: Vec::new() })
+    }
+
+    /// Whether a field is there that nobody has taken yet.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.left.contains_key(name)
     }
 
     /// Takes the fields of one type. A value that does not fit is refused by the name of its field.

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::limits;
 
 /// Reads an object.
-pub(super) fn object(bytes: &[u8]) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn object(bytes: &[u8]) -> Result<Map<String, Value>, Failure> {
     let reader = Reader { left: Cell::new(limits::JSON_VALUES_MAX), field: RefCell::default() };
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = Part { reader: &reader, depth: 0 }.deserialize(&mut json).and_then(|value| json.end().map(|()| value));

@@ -9,6 +9,7 @@ use box_core::{SessionRequest, limits as core_limits};
 use box_wire::{GuestPath, Program, User, WindowSize, limits as wire_limits};
 use serde::Deserialize;
 
+use super::old_form::Form;
 use super::session_body::SessionFields;
 use crate::body::{self, Fields, FromFields};
 use crate::failure::Failure;
@@ -90,18 +91,26 @@ pub(crate) struct ExecBody {
     session: SessionFields,
     #[serde(flatten)]
     exec: ExecFields,
+    #[serde(skip)]
+    form: Form,
 }
 
 impl FromFields for ExecBody {
     fn take_from(fields: &mut Fields) -> Result<Self, Failure> {
-        Ok(Self { session: fields.take()?, exec: fields.take()? })
+        let form = Form::of(fields);
+        Ok(Self { session: fields.take()?, exec: fields.take()?, form })
     }
 }
 
 impl ExecBody {
     /// What the service is asked: of the session, and of the command.
     pub(crate) fn into_call(self) -> Result<(SessionRequest, ExecCall), Failure> {
-        Ok((self.session.into_request()?, self.exec.into_call()?))
+        Ok((self.form.session(self.session.into_request()?), self.form.call(self.exec.into_call()?)?))
+    }
+
+    /// Which form it has.
+    pub(super) fn form(&self) -> Form {
+        self.form
     }
 
     /// Keeps standard input open unless the body says what it holds.

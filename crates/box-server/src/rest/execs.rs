@@ -75,11 +75,14 @@ pub(crate) async fn exec(
     headers: HeaderMap,
     Body(body): Body<ExecBody>,
 ) -> Result<Response, Failure> {
+    let form = body.form();
     let (request, mut call) = body.into_call()?;
     call.idempotency_key = idempotency_key(&headers)?;
     let wanted = Answer::wanted(&headers, &query);
     if let Answer::Result = wanted {
-        let result = app.service().run(&caller, &session, &request, call).await?;
+        let timeout_ms = call.timeout_ms;
+        let ran = app.service().run(&caller, &session, &request, call).await;
+        let result = form.result(ran.map_err(|error| form.failure(error))?, timeout_ms);
         return Ok((place(&result.info), Json(result)).into_response());
     }
     let info = app.service().exec(&caller, &session, &request, call).await?;

@@ -4,6 +4,7 @@ pub(crate) mod exec_body;
 pub(crate) mod execs;
 pub(crate) mod input;
 pub(crate) mod managed;
+pub(crate) mod old_form;
 pub(crate) mod output;
 pub(crate) mod pages;
 pub(crate) mod process_body;

@@ -1,12 +1,14 @@
 //! What needs no token: the front page, the document, and whether we are there.
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
-use box_core::Caller;
 use http::{StatusCode, header};
+use serde_json::{Value, json};
 
+use super::views::{LiveView, ReadyView, ResourcesView};
 use crate::app::App;
-use crate::failure::Failure;
+use crate::observe::Verbatim;
 use crate::routes;
 
 const FRONT: &str = "<!doctype html>
@@ -36,21 +38,46 @@ pub(crate) async fn front() -> Html<&'static str> {
 
 /// Whether the server is there
 #[utoipa::path(get, path = "/healthz", tag = "service",
-    responses((status = 200, description = "It is", content_type = "text/plain", body = String)))]
-pub(crate) async fn healthz() -> &'static str {
-    "ok\n"
+    responses((status = 200, description = "It is, and this is what it holds", body = LiveView)))]
+pub(crate) async fn healthz(State(app): State<App>) -> Json<LiveView> {
+    Json(LiveView { live: true, resources: resources(&app) })
 }
 
 /// Whether boxes can be made now
 #[utoipa::path(get, path = "/readyz", tag = "service",
-    responses((status = 200, description = "They can", content_type = "text/plain", body = String)))]
-pub(crate) async fn readyz(State(app): State<App>) -> Result<&'static str, Failure> {
-    let not_ready = |message| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "backend_unavailable", message);
-    if app.closing().is_cancelled() {
-        return Err(not_ready("the server is stopping"));
+    responses(
+        (status = 200, description = "They can", body = ReadyView),
+        (status = 503, description = "They cannot; `error` says why", body = ReadyView)))]
+pub(crate) async fn readyz(State(app): State<App>) -> Response {
+    let mut ready = app.langbot().ready().await;
+    let is_ready = !app.closing().is_cancelled() && ready.get("ready") == Some(&Value::Bool(true));
+    ready.insert("ready".to_owned(), json!(is_ready));
+    ready.insert("resources".to_owned(), json!(resources(&app)));
+    if is_ready {
+        return Json(ready).into_response();
     }
-    let (_, found) = app.backend(&Caller::local()).await?;
-    if found.available { Ok("ready\n") } else { Err(not_ready("no box can be made here; /v1/backend says why")) }
+    let message = match ready.remove("error") {
+        _ if app.closing().is_cancelled() => json!("the server is stopping"),
+        Some(error) => error,
+        None => json!("no box can be made here; /v1/backend says why"),
+    };
+    ready.insert("error".to_owned(), json!({ "code": "backend_unavailable", "message": message }));
+    Verbatim::wrap((StatusCode::SERVICE_UNAVAILABLE, Json(ready)).into_response())
+}
+
+/// What the server holds, of all tenants.
+fn resources(app: &App) -> ResourcesView {
+    let counters = app.service().counters();
+    ResourcesView {
+        sessions: counters.sessions,
+        managed_processes: counters.processes_running,
+        completed_processes: 0,
+        creating_session_tasks: 0,
+        closing_session_tasks: 0,
+        background_tasks: app.tasks().len() as u64,
+        event_loop: json!({}),
+        blocking_executor: json!({}),
+    }
 }
 
 /// This document

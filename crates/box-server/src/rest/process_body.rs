@@ -114,6 +114,7 @@ impl ProcessFields {
         let missing = || Failure::invalid("command", "command must not be empty: the program to start");
         Ok(ProcessCall {
             launch: Launch::default(),
+            journal_bytes_max: None,
             process_id,
             command: self.command.ok_or_else(missing)?,
             args: self.args.unwrap_or_default(),

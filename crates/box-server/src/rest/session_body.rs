@@ -7,6 +7,7 @@ use box_core::{Network, SessionId, SessionRequest, limits as core_limits};
 use box_wire::GuestPath;
 use serde::Deserialize;
 
+use super::old_form::Form;
 use crate::body::{self, Fields, FromFields};
 use crate::failure::Failure;
 
@@ -147,11 +148,14 @@ pub(crate) struct CreateBody {
     session: SessionFields,
     #[serde(flatten)]
     create: CreateFields,
+    #[serde(skip)]
+    form: Form,
 }
 
 impl FromFields for CreateBody {
     fn take_from(fields: &mut Fields) -> Result<Self, Failure> {
-        Ok(Self { session: fields.take()?, create: fields.take()? })
+        let form = Form::of(fields);
+        Ok(Self { session: fields.take()?, create: fields.take()?, form })
     }
 }
 
@@ -161,10 +165,16 @@ impl CreateBody {
         Ok(self.create.session_id.as_deref().map(str::parse).transpose()?)
     }
 
+    /// Which form it has.
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
     /// What the service is asked.
     pub(super) fn into_request(self) -> Result<SessionRequest, Failure> {
         let env = self.create.env.unwrap_or_default().into_iter().collect();
-        Ok(SessionRequest { env, on_timeout: self.create.on_timeout, ..self.session.into_request()? })
+        let request = SessionRequest { env, on_timeout: self.create.on_timeout, ..self.session.into_request()? };
+        Ok(self.form.session(request))
     }
 }
 
@@ -211,7 +221,7 @@ mod tests {
         assert_eq!(request.network, Some(Network::Off));
         assert_eq!(request.host_path, Some(None), "asked for none");
         assert_eq!(request.memory_mb, Some(512));
-        assert_eq!(request.env, [("A".to_owned(), "b".to_owned())]);
+        assert_eq!(request.env, [], "what is in the old form is each command's own");
         assert_eq!(request.extra_mounts, Some(vec![]));
     }
 

@@ -130,8 +130,10 @@ pub(crate) async fn create_unnamed(
 }
 
 async fn make(app: &App, caller: &Caller, session: &SessionId, body: CreateBody) -> Result<Response, Failure> {
+    let form = body.form();
     let request = body.into_request()?;
-    let (info, created) = app.service().create_session(caller, session, &request).await?;
+    let made = app.service().create_session(caller, session, &request).await;
+    let (info, created) = made.map_err(|error| form.failure(error))?;
     let created = match created {
         Created::New => "new",
         Created::Existing => "existing",

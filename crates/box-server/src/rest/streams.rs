@@ -3,10 +3,10 @@
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
-use axum::response::Response;
-use box_core::call::{Cursor, ExecInfo, ProcessInfo, ProcessStatus, Target};
+use axum::response::{IntoResponse, Response};
+use box_core::call::{Cursor, ExecInfo, Target};
 use box_core::service::Follow;
-use box_core::{Caller, Error, SessionId};
+use box_core::{Caller, SessionId};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,10 +16,11 @@ use tracing::Instrument;
 use super::exec_body::ExecBody;
 use crate::app::App;
 use crate::body::{self, Fields, FromFields, Params};
-use crate::extract::{Addressed, ExecPath, InSession, OfProcess, ProcessPath, SessionPath, Who};
+use crate::extract::{Addressed, ExecPath, InSession, ProcessPath, SessionPath, Who};
 use crate::failure::Failure;
-use crate::feed::Line;
-use crate::socket::{self, Relay};
+use crate::feed::{Line, OpenLine};
+use crate::rpc::Visit;
+use crate::socket::{self, Ends};
 use crate::{events, limits};
 
 /// The subprotocol that browsers offer besides their token, to have something to be answered with.
@@ -189,47 +190,59 @@ async fn first_message(socket: &mut WebSocket) -> Result<ExecBody, Failure> {
     }
 }
 
+/// Whether to take over.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RelayQuery {
+    /// Whether to take the relay over from whoever is attached.
+    #[serde(default, deserialize_with = "body::yes_or_no")]
+    takeover: Option<bool>,
+}
+
+impl FromFields for RelayQuery {
+    fn take_from(fields: &mut Fields) -> Result<Self, Failure> {
+        fields.take()
+    }
+}
+
 /// Attaches to the managed process that is called `default`, line by line
 ///
-/// For MCP over stdio: each message is one line. The subprotocol `mcp` is taken when it is offered. Whoever attaches takes over
-/// from whoever was attached, and goes on where that one stopped.
-#[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "managed-process", params(SessionPath),
-    responses((status = 101, description = "A WebSocket")))]
+/// For MCP over stdio: each message is one line. The subprotocol `mcp` is taken when it is offered. Whoever attaches goes on where
+/// the last one stopped. While somebody is attached, the answer is a conflict, unless `?takeover=true` asks to take over; clients
+/// without a token wait until it is their turn.
+#[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "managed-process",
+    params(SessionPath, RelayQuery), responses((status = 101, description = "A WebSocket")))]
 pub(crate) async fn relay(
     State(app): State<App>,
-    Who(caller): Who,
-    OfProcess(session, process): OfProcess,
+    visit: Visit,
+    Params(query): Params<RelayQuery>,
     upgrade: Upgrade,
-) -> Result<Response, Failure> {
-    let info = app.service().get_process(&caller, &session, &process).await?;
-    if info.status != ProcessStatus::Running {
-        return Err(Error::ProcessConflict { session, process, what: "is not running; start it first".into() }.into());
-    }
+) -> Result<Response, Response> {
     let upgrade = upgrade.map(|upgrade| upgrade.protocols(["mcp"]));
-    let line = Line { service: app.service().clone(), caller, session, target: Target::Process(process) };
+    // Nobody stands in line, let alone takes over, who cannot be upgraded.
+    if upgrade.is_err() {
+        let never = |_: WebSocket| std::future::ready(());
+        return open_with(&app, upgrade, limits::RELAY_MESSAGE_BYTES_MAX, never).map_err(IntoResponse::into_response);
+    }
+    let place = visit.join(app.relays(), query.takeover == Some(true)).map_err(IntoResponse::into_response)?;
+    let ends = Ends { closing: app.closing().clone(), withdrawn: visit.withdrawn };
+    let target = Target::Process(visit.info.process_id.clone());
+    let line = Line { service: app.service().clone(), caller: visit.caller, session: visit.session, target };
     let ours = app.clone();
-    open_with(&app, upgrade, limits::RELAY_MESSAGE_BYTES_MAX, |socket| run_relay(ours, socket, line, info))
+    let talk = async move |socket| socket::relay(socket, ours.relays(), place, OpenLine(line), ends).await;
+    open_with(&app, upgrade, limits::RELAY_MESSAGE_BYTES_MAX, talk).map_err(IntoResponse::into_response)
 }
 
 /// Attaches to a managed process, line by line
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/{process_id}/ws", tag = "managed-process",
-    params(ProcessPath), responses((status = 101, description = "A WebSocket")))]
+    params(ProcessPath, RelayQuery), responses((status = 101, description = "A WebSocket")))]
 pub(crate) async fn relay_named(
     state: State<App>,
-    who: Who,
-    process: OfProcess,
+    visit: Visit,
+    query: Params<RelayQuery>,
     upgrade: Upgrade,
-) -> Result<Response, Failure> {
-    relay(state, who, process, upgrade).await
-}
-
-async fn run_relay(app: App, socket: WebSocket, line: Line, info: ProcessInfo) {
-    let key = (line.caller.tenant.clone(), line.session.clone(), info.process_id.clone());
-    let turn = Relay::take(app.relays(), key, &info).await;
-    match line.service.follow(&line.caller, &line.session, &line.target, turn.from()).await {
-        Ok(feed) => socket::relay(socket, feed, line, turn, app.closing().clone()).await,
-        Err(error) => socket::abandon(socket, &error.into()).await,
-    }
+) -> Result<Response, Response> {
+    relay(state, visit, query, upgrade).await
 }
 
 fn open<F: Future<Output = ()> + Send + 'static>(

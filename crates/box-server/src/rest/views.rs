@@ -80,6 +80,58 @@ pub(crate) struct HealthView {
     pub(super) available: bool,
 }
 
+/// That the server is there.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct LiveView {
+    /// Always true.
+    pub(super) live: bool,
+    /// What it holds.
+    pub(super) resources: ResourcesView,
+}
+
+/// Whether boxes can be made now.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct ReadyView {
+    /// Whether they can.
+    ready: bool,
+    /// `standard`, or `grant_enforced` where sandboxes of LangBot need grants.
+    mode: String,
+    /// Where boxes live, and whether they can be made there.
+    #[schema(value_type = Object)]
+    backend: serde_json::Value,
+    /// What was looked at, and whether it is good.
+    #[schema(value_type = Object)]
+    checks: serde_json::Value,
+    /// What the server holds.
+    resources: ResourcesView,
+    /// Why they cannot.
+    #[schema(value_type = Option<Object>)]
+    error: Option<serde_json::Value>,
+}
+
+/// What the server holds, of all tenants. Some of it is always 0 or empty: clients of other servers look for it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct ResourcesView {
+    /// Sessions.
+    pub(super) sessions: u64,
+    /// Managed processes that run.
+    pub(super) managed_processes: u64,
+    /// Always 0.
+    pub(super) completed_processes: u64,
+    /// Always 0.
+    pub(super) creating_session_tasks: u64,
+    /// Always 0.
+    pub(super) closing_session_tasks: u64,
+    /// What runs in the background for clients that stream.
+    pub(super) background_tasks: u64,
+    /// Always empty.
+    #[schema(value_type = Object)]
+    pub(super) event_loop: serde_json::Value,
+    /// Always empty.
+    #[schema(value_type = Object)]
+    pub(super) blocking_executor: serde_json::Value,
+}
+
 /// What boxes hold on this machine.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct BackendView {

@@ -13,12 +13,13 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::gate::{Gate, Peer};
+use crate::rpc::LangBotConfig;
 use crate::testing::{MemoryStore, service, token};
 
 async fn door(tokens: &[TokenRow]) -> Router {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(tokens));
     let gate = Gate::new(&[], &["https://page.example".to_owned()]).unwrap();
-    router(App::new(service(Arc::clone(&store)).await, store, gate))
+    router(App::new(service(Arc::clone(&store)).await, store, gate, LangBotConfig::default()))
 }
 
 fn request(method: &str, path: &str) -> http::request::Builder {
@@ -227,11 +228,14 @@ async fn what_needs_no_token_is_there() {
             answer(door(&[token("alice").1]).await, request("GET", path).body(Body::empty()).unwrap()).await;
         (response.status().as_u16(), body)
     };
-    assert_eq!(plain("/healthz").await, (200, "ok\n".into()));
+    let (status, body) = plain("/healthz").await;
+    assert_eq!((status, &body["live"], &body["resources"]["sessions"]), (200, &true.into(), &0.into()));
     assert!(plain("/").await.1.as_str().unwrap().contains("/openapi.json"));
     assert!(plain("/openapi.json").await.1["paths"].is_object());
     let (status, body) = plain("/readyz").await;
     assert_eq!((status, &body["error"]["code"]), (503, &"backend_unavailable".into()), "no box can live in a test");
+    assert_eq!((&body["ready"], &body["mode"]), (&false.into(), &"standard".into()));
+    assert_eq!(body["checks"]["backend_available"], false);
 }
 
 #[tokio::test]
@@ -257,7 +261,7 @@ async fn metrics_count_answers_by_route_and_not_by_path() {
 #[tokio::test]
 async fn a_panic_is_an_error_like_any_other_and_tells_nothing() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let app = App::new(service(Arc::clone(&store)).await, store, Gate::default());
+    let app = App::new(service(Arc::clone(&store)).await, store, Gate::default(), LangBotConfig::default());
     let panics = Router::new()
         .route("/", axum::routing::get(|| async { panic!("secret words") as &'static str }))
         .layer(CatchPanicLayer::custom(observe::panicked))

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::gate::Gate;
+use crate::rpc::LangBotConfig;
 use crate::testing::{MemoryStore, service};
 
 /// A server that runs, and how to stop it.
@@ -22,7 +23,7 @@ struct Running {
 
 async fn app() -> App {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    App::new(service(Arc::clone(&store)).await, store, Gate::default())
+    App::new(service(Arc::clone(&store)).await, store, Gate::default(), LangBotConfig::default())
 }
 
 async fn run(server: Server) -> Running {

@@ -1,4 +1,4 @@
-//! WebSockets: the conversation with a command or managed process, and the line relay of the old API.
+//! WebSockets: the conversation with a command or managed process, and the line relay.
 
 mod conversation;
 mod heartbeat;
@@ -15,19 +15,19 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Error as WireError;
 
 pub(crate) use conversation::{converse, dismiss, refuse};
-pub(crate) use positions::Relays;
-pub(crate) use relay::{Relay, abandon, relay};
+pub(crate) use positions::{Busy, Entry, Relays};
+pub(crate) use relay::{Ends, Opening, Place, relay};
 
 use crate::limits;
 
 /// Our half of a connection.
-type Sink = SplitSink<WebSocket, Message>;
+pub(crate) type Sink = SplitSink<WebSocket, Message>;
 /// Theirs.
-type Stream = SplitStream<WebSocket>;
+pub(crate) type Stream = SplitStream<WebSocket>;
 
 /// How a connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     /// Nobody is there to be told.
     Gone,
     /// With a code and a reason.
@@ -47,7 +47,7 @@ impl End {
     const TAKEN: Self = Self::Close(4409, "another client attached");
 
     /// The end that follows from what a client sent.
-    fn from_error(error: &axum::Error) -> Self {
+    pub(crate) fn from_error(error: &axum::Error) -> Self {
         match error.source().and_then(|source| source.downcast_ref::<WireError>()) {
             Some(WireError::Capacity(_)) => Self::Close(1009, "the message is too long"),
             Some(WireError::Utf8(_)) => Self::Close(1007, "a text message must be UTF-8"),
@@ -58,7 +58,7 @@ impl End {
 }
 
 /// Says good-bye and waits a moment for the answer, so that nothing that was sent before gets lost.
-async fn close(mut sink: Sink, mut stream: Stream, end: End) {
+pub(crate) async fn close(mut sink: Sink, mut stream: Stream, end: End) {
     let End::Close(code, reason) = end else { return };
     let farewell = async {
         let frame = CloseFrame { code, reason: reason.into() };

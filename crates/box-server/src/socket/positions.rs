@@ -1,21 +1,41 @@
-//! Up to where the line relay of each managed process has delivered, and who holds it now.
+//! Up to where the line relay of each managed process has delivered, who holds it now, and who waits for it.
 //!
-//! A client that comes back goes on where the last one stopped, so that no message is lost and none is told twice. It need not
-//! wait until the last one is known to be dead: whoever attaches takes over.
+//! A client that comes back goes on where the last one stopped, so that no message is lost and none is told twice. One client
+//! holds a relay at a time; what happens to the next is what it asked for: it waits in a line, is refused, or takes over.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use box_core::call::{Cursor, ProcessId, ProcessInfo};
 use box_core::{SessionId, TenantId};
 use jiff::Timestamp;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::limits;
 
 /// Which managed process.
-pub(super) type Key = (TenantId, SessionId, ProcessId);
+pub(crate) type Key = (TenantId, SessionId, ProcessId);
+
+/// What a client wants when somebody is attached already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// To wait for its turn.
+    Wait,
+    /// To be told.
+    Refuse,
+    /// To have it now, from whoever has it.
+    TakeOver,
+}
+
+/// Why a client cannot even wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// Somebody is attached.
+    Attached,
+    /// Too many wait already.
+    Crowded,
+}
 
 /// The relays of this server.
 #[derive(Debug, Default)]
@@ -29,16 +49,17 @@ struct Slots {
     uses: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slot {
-    turn: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     place: Option<Place>,
-    holder: CancellationToken,
+    holder: Option<CancellationToken>,
+    waiting: VecDeque<(u64, oneshot::Sender<()>)>,
+    tickets: u64,
     last_use: u64,
 }
 
@@ -58,53 +79,60 @@ impl Place {
     }
 }
 
+/// A place in the line for a relay, given up when it is dropped.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    slot: Arc<Slot>,
+    number: u64,
+    called: Option<oneshot::Receiver<()>>,
+    /// Whether somebody else looks after the place now.
+    is_handed_on: bool,
+}
+
 /// The right to relay, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     slot: Arc<Slot>,
     taken: CancellationToken,
     from: Cursor,
-    _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Relays {
-    /// Takes the relay of a process over from whoever has it.
-    pub(super) async fn take(&self, key: &Key, info: &ProcessInfo) -> Held {
-        let slot = self.slot(key);
-        let taken = CancellationToken::new();
-        let before = std::mem::replace(&mut lock(&slot.state).holder, taken.clone());
-        before.cancel();
-        // It is never closed, so there always is a turn.
-        let turn = Arc::clone(&slot.turn).acquire_owned().await.ok();
-        let from = lock(&slot.state).begin(info);
-        Held { slot, taken, from, _turn: turn }
-    }
-
-    /// Forgets a process that has ended.
-    pub(super) fn forget(&self, key: &Key) {
-        lock(&self.slots).by_key.remove(key);
-    }
-
-    fn slot(&self, key: &Key) -> Arc<Slot> {
+    /// Stands in line for the relay of a process.
+    pub(super) fn join(&self, key: &Key, info: &ProcessInfo, entry: Entry) -> Result<Ticket, Busy> {
         let mut slots = lock(&self.slots);
-        slots.uses += 1;
-        let uses = slots.uses;
-        if !slots.by_key.contains_key(key) {
-            slots.make_room();
+        let slot = slots.slot(key);
+        let (number, called) = lock(&slot.state).join(info, entry)?;
+        Ok(Ticket { slot, number, called, is_handed_on: false })
+    }
+
+    /// Forgets a process that has ended, as far as `held` is about it.
+    pub(super) fn forget(&self, key: &Key, held: &Held) {
+        let mut slots = lock(&self.slots);
+        if slots.by_key.get(key).is_some_and(|slot| Arc::ptr_eq(slot, &held.slot)) {
+            slots.by_key.remove(key);
         }
-        let slot = slots.by_key.entry(key.clone()).or_insert_with(|| Arc::new(Slot::new()));
-        lock(&slot.state).last_use = uses;
-        Arc::clone(slot)
     }
 }
 
 impl Slots {
+    fn slot(&mut self, key: &Key) -> Arc<Slot> {
+        self.uses += 1;
+        let uses = self.uses;
+        if !self.by_key.contains_key(key) {
+            self.make_room();
+        }
+        let slot = self.by_key.entry(key.clone()).or_default();
+        lock(&slot.state).last_use = uses;
+        Arc::clone(slot)
+    }
+
     /// Forgets the position that was not asked for the longest, and that nobody holds.
     fn make_room(&mut self) {
         if self.by_key.len() < limits::RELAY_POSITIONS_MAX {
             return;
         }
-        let idle = self.by_key.iter().filter(|(_, slot)| slot.turn.available_permits() > 0);
+        let idle = self.by_key.iter().filter(|(_, slot)| lock(&slot.state).is_idle());
         let oldest = idle.min_by_key(|(_, slot)| lock(&slot.state).last_use).map(|(key, _)| key.clone());
         if let Some(key) = oldest {
             self.by_key.remove(&key);
@@ -112,18 +140,92 @@ impl Slots {
     }
 }
 
-impl Slot {
-    fn new() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), state: Mutex::default() }
-    }
-}
-
 impl State {
+    fn is_idle(&self) -> bool {
+        self.holder.is_none() && self.waiting.is_empty()
+    }
+
+    /// Gives out a number, and what to wait for unless it is its turn at once.
+    fn join(&mut self, info: &ProcessInfo, entry: Entry) -> Result<(u64, Option<oneshot::Receiver<()>>), Busy> {
+        self.tickets += 1;
+        if self.is_idle() {
+            self.holder = Some(CancellationToken::new());
+            return Ok((self.tickets, None));
+        }
+        // Whoever holds the relay of an earlier process of that name lets go in a moment.
+        let is_same = self.place.is_none_or(|place| place.is_of(info));
+        if entry == Entry::Refuse && is_same {
+            return Err(Busy::Attached);
+        }
+        if entry != Entry::TakeOver && self.waiting.len() >= limits::RELAY_WAITING_MAX {
+            return Err(Busy::Crowded);
+        }
+        let (call, called) = oneshot::channel();
+        if entry == Entry::TakeOver {
+            self.waiting.push_front((self.tickets, call));
+            self.holder.iter().for_each(CancellationToken::cancel);
+        } else {
+            self.waiting.push_back((self.tickets, call));
+        }
+        Ok((self.tickets, Some(called)))
+    }
+
+    /// Lets the next one in line have it.
+    fn pass_on(&mut self) {
+        self.holder = None;
+        while let Some((_, call)) = self.waiting.pop_front() {
+            self.holder = Some(CancellationToken::new());
+            if call.send(()).is_ok() {
+                return;
+            }
+            self.holder = None;
+        }
+    }
+
+    /// Leaves the line, or gives up what was just got.
+    fn leave(&mut self, number: u64) {
+        let before = self.waiting.len();
+        self.waiting.retain(|(other, _)| *other != number);
+        if self.waiting.len() == before {
+            self.pass_on();
+        }
+    }
+
     fn begin(&mut self, info: &ProcessInfo) -> Cursor {
         let known = self.place.filter(|place| place.is_of(info));
         let cursor = known.map_or(Cursor::default(), |place| place.cursor);
         self.place = Some(Place { cursor, started_at: info.started_at, restarts: info.restarts });
         cursor
+    }
+}
+
+impl Ticket {
+    /// Waits for its turn. Waiting may be given up and begun again.
+    pub(super) async fn turn(&mut self) {
+        if let Some(called) = &mut self.called {
+            // Nobody drops the other end but with the line, which this ticket is in.
+            let _ = called.await;
+            self.called = None;
+        }
+    }
+
+    /// Begins, when it is its turn.
+    pub(super) fn begin(mut self, info: &ProcessInfo) -> Held {
+        self.is_handed_on = true;
+        let slot = Arc::clone(&self.slot);
+        let (taken, from) = {
+            let mut state = lock(&slot.state);
+            (state.holder.clone().unwrap_or_default(), state.begin(info))
+        };
+        Held { slot, taken, from }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.is_handed_on {
+            lock(&self.slot.state).leave(self.number);
+        }
     }
 }
 
@@ -146,6 +248,17 @@ impl Held {
     }
 }
 
+impl Drop for Held {
+    fn drop(&mut self) {
+        lock(&self.slot.state).pass_on();
+    }
+}
+
+/// Whether both are about one process, which may have been started again by itself in between.
+pub(super) fn is_same(before: &ProcessInfo, now: &ProcessInfo) -> bool {
+    Place { cursor: Cursor::default(), started_at: before.started_at, restarts: before.restarts }.is_of(now)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -163,47 +276,116 @@ mod tests {
         Cursor { run: 0, stdout, stderr: 0 }
     }
 
-    #[tokio::test]
-    async fn the_next_client_goes_on_where_the_last_one_stopped() {
-        let (relays, info) = (Relays::default(), process());
-        let first = relays.take(&key("s"), &info).await;
-        assert_eq!(first.from(), Cursor::default());
-        first.delivered(at(10));
-        drop(first);
-        assert_eq!(relays.take(&key("s"), &info).await.from(), at(10));
-        assert_eq!(relays.take(&key("other"), &info).await.from(), Cursor::default());
+    async fn enter(relays: &Relays, name: &str, info: &ProcessInfo, entry: Entry) -> Held {
+        let mut ticket = relays.join(&key(name), info, entry).unwrap();
+        ticket.turn().await;
+        ticket.begin(info)
+    }
+
+    fn is_called(ticket: &mut Ticket) -> bool {
+        let mut turn = std::pin::pin!(ticket.turn());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        turn.as_mut().poll(&mut context).is_ready()
     }
 
     #[tokio::test]
-    async fn whoever_attaches_takes_over_once_the_other_has_let_go() {
-        let (relays, info) = (Arc::new(Relays::default()), process());
-        let first = relays.take(&key("s"), &info).await;
-        let (again, same) = (Arc::clone(&relays), info.clone());
-        let second = tokio::spawn(async move { again.take(&key("s"), &same).await });
-        first.taken().cancelled().await;
+    async fn the_next_client_goes_on_where_the_last_one_stopped() {
+        let (relays, info) = (Relays::default(), process());
+        let first = enter(&relays, "s", &info, Entry::Refuse).await;
+        assert_eq!(first.from(), Cursor::default());
+        first.delivered(at(10));
+        drop(first);
+        assert_eq!(enter(&relays, "s", &info, Entry::Wait).await.from(), at(10));
+        assert_eq!(enter(&relays, "other", &info, Entry::Wait).await.from(), Cursor::default());
+    }
+
+    #[tokio::test]
+    async fn whoever_takes_over_comes_before_those_who_wait() {
+        let (relays, info) = (Relays::default(), process());
+        let first = enter(&relays, "s", &info, Entry::Wait).await;
+        let mut patient = relays.join(&key("s"), &info, Entry::Wait).unwrap();
+        let mut bold = relays.join(&key("s"), &info, Entry::TakeOver).unwrap();
+        assert!(first.taken().is_cancelled() && !is_called(&mut bold), "once the other has let go");
         first.delivered(at(5));
         drop(first);
-        let second = second.await.unwrap();
-        assert_eq!(second.from(), at(5), "what was delivered meanwhile counts");
-        assert!(!second.taken().is_cancelled());
+        assert!(is_called(&mut bold) && !is_called(&mut patient));
+        let bold = bold.begin(&info);
+        assert_eq!(bold.from(), at(5), "what was delivered meanwhile counts");
+        assert!(!bold.taken().is_cancelled());
+        drop(bold);
+        assert!(is_called(&mut patient));
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_come_in_order_and_whoever_leaves_is_passed_over() {
+        let (relays, info) = (Relays::default(), process());
+        let first = enter(&relays, "s", &info, Entry::Wait).await;
+        let mut line: Vec<_> = (0..4).map(|_| relays.join(&key("s"), &info, Entry::Wait).unwrap()).collect();
+        drop(line.remove(1));
+        drop(first);
+        assert!(!first_is_free(&relays, &info), "the next one has it already");
+        let called = |line: &mut Vec<Ticket>| line.iter_mut().map(is_called).collect::<Vec<_>>();
+        assert_eq!(called(&mut line), [true, false, false]);
+        drop(line.remove(0));
+        assert_eq!(called(&mut line), [true, false], "one who was called and did not come");
+        drop(line);
+        assert!(first_is_free(&relays, &info));
+    }
+
+    fn first_is_free(relays: &Relays, info: &ProcessInfo) -> bool {
+        relays.join(&key("s"), info, Entry::Refuse).is_ok()
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_want_to_wait_is_told_unless_the_other_is_about_to_leave() {
+        let (relays, info) = (Relays::default(), process());
+        let _first = enter(&relays, "s", &info, Entry::Refuse).await;
+        assert_eq!(relays.join(&key("s"), &info, Entry::Refuse).unwrap_err(), Busy::Attached);
+        let newer = ProcessInfo { started_at: Timestamp::MAX, ..info };
+        assert!(relays.join(&key("s"), &newer, Entry::Refuse).is_ok(), "the first is of a process that ended");
+    }
+
+    #[tokio::test]
+    async fn only_so_many_wait() {
+        let (relays, info) = (Relays::default(), process());
+        let _first = enter(&relays, "s", &info, Entry::Wait).await;
+        let join = |entry| relays.join(&key("s"), &info, entry);
+        let mut line: Vec<_> = (0..limits::RELAY_WAITING_MAX).map(|_| join(Entry::Wait).unwrap()).collect();
+        assert_eq!(join(Entry::Wait).unwrap_err(), Busy::Crowded);
+        line.pop();
+        assert!(join(Entry::Wait).is_ok(), "whoever leaves makes room");
     }
 
     #[tokio::test]
     async fn another_process_of_the_same_name_starts_at_its_beginning() {
         let (relays, info) = (Relays::default(), process());
-        relays.take(&key("s"), &info).await.delivered(at(10));
+        enter(&relays, "s", &info, Entry::Wait).await.delivered(at(10));
         let restarted = ProcessInfo { started_at: Timestamp::MAX, restarts: info.restarts + 1, ..info.clone() };
-        assert_eq!(relays.take(&key("s"), &restarted).await.from(), at(10), "started again by itself");
+        let again = enter(&relays, "s", &restarted, Entry::Wait).await;
+        assert_eq!(again.from(), at(10), "started again by itself");
+        drop(again);
         let replaced = ProcessInfo { started_at: Timestamp::MIN, ..info };
-        assert_eq!(relays.take(&key("s"), &replaced).await.from(), Cursor::default());
+        assert_eq!(enter(&relays, "s", &replaced, Entry::Wait).await.from(), Cursor::default());
+    }
+
+    #[tokio::test]
+    async fn who_forgets_an_old_process_does_not_forget_the_new_one() {
+        let (relays, info) = (Relays::default(), process());
+        let old = enter(&relays, "s", &info, Entry::Wait).await;
+        relays.forget(&key("s"), &old);
+        let new = enter(&relays, "s", &info, Entry::Refuse).await;
+        new.delivered(at(7));
+        relays.forget(&key("s"), &old);
+        drop(new);
+        assert_eq!(enter(&relays, "s", &info, Entry::Wait).await.from(), at(7));
     }
 
     #[tokio::test]
     async fn only_so_many_positions_are_kept_and_held_ones_first() {
         let (relays, info) = (Relays::default(), process());
-        let held = relays.take(&key("held"), &info).await;
+        let held = enter(&relays, "held", &info, Entry::Wait).await;
         for number in 0..limits::RELAY_POSITIONS_MAX + 5 {
-            relays.take(&key(&number.to_string()), &info).await;
+            enter(&relays, &number.to_string(), &info, Entry::Wait).await;
         }
         let slots = lock(&relays.slots);
         assert_eq!(slots.by_key.len(), limits::RELAY_POSITIONS_MAX);

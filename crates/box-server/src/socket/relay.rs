@@ -1,67 +1,166 @@
-//! The line relay of the old API, made for MCP over stdio: each message of the client becomes a line of standard input, each
-//! line of standard output becomes a message.
+//! The line relay, made for MCP over stdio: each message of the client becomes a line of standard input, each line of standard
+//! output becomes a message.
 
-use axum::extract::ws::{Message, WebSocket};
-use box_core::call::{Cursor, FollowEvent, StdinChunk, StreamName};
+use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
+use box_core::call::{Cursor, FollowEvent, ProcessInfo, StdinChunk, StreamName};
 use futures_util::{SinkExt, StreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::heartbeat::{Beat, Heartbeat, Pulse};
 use super::lines::Lines;
-use super::positions::{Held, Key, Relays};
+use super::positions::{Busy, Entry, Held, Key, Relays, Ticket, is_same};
 use super::{End, Sink, Stream, close};
-use crate::failure::Failure;
 use crate::feed::{Feed, Inlet};
+use crate::limits;
 
-/// The right to relay one managed process, and what to do with it at the end.
-pub(crate) struct Relay<'a> {
-    relays: &'a Relays,
+/// The server stops, in the words that LangBot's clients know.
+const STOPPING: End = End::Close(1001, "Box runtime shutting down");
+/// Something failed on our side. Nothing was said before, because the client takes every message for one of the process.
+const FAILED: End = End::Close(1011, "the relay failed");
+/// Somebody who waits has said more than is kept for later.
+const TOO_MUCH: End = End::Close(1009, "too much was sent while another client was attached");
+/// The same, counted in messages.
+const TOO_MANY: End = End::Close(1013, "too many messages were sent while another client was attached");
+
+/// When a relay ends that could go on.
+#[derive(Debug, Clone)]
+pub(crate) struct Ends {
+    /// The server stops.
+    pub(crate) closing: CancellationToken,
+    /// The right to relay is withdrawn. The client is told the same as when the process ends.
+    pub(crate) withdrawn: CancellationToken,
+}
+
+impl Ends {
+    async fn come(&self) -> End {
+        tokio::select! {
+            () = self.closing.cancelled() => STOPPING,
+            () = self.withdrawn.cancelled() => End::DONE,
+        }
+    }
+}
+
+/// A place in the line for the relay of one managed process.
+#[derive(Debug)]
+pub(crate) struct Place {
     key: Key,
-    held: Held,
+    ticket: Ticket,
+    info: ProcessInfo,
 }
 
-impl<'a> Relay<'a> {
-    /// Takes a relay over from whoever has it.
-    pub(crate) async fn take(relays: &'a Relays, key: Key, info: &box_core::call::ProcessInfo) -> Self {
-        let held = relays.take(&key, info).await;
-        Self { relays, key, held }
-    }
-
-    /// Where to go on.
-    pub(crate) fn from(&self) -> Cursor {
-        self.held.from()
+impl Place {
+    /// Stands in line, or is told why not.
+    pub(crate) fn join(relays: &Relays, key: Key, info: ProcessInfo, entry: Entry) -> Result<Self, Busy> {
+        let ticket = relays.join(&key, &info, entry)?;
+        Ok(Self { key, ticket, info })
     }
 }
 
-/// Relays until the process ends, the client leaves, somebody else attaches, or the server stops.
-pub(crate) async fn relay<F: Feed, I: Inlet>(
-    socket: WebSocket,
-    mut feed: F,
-    inlet: I,
-    relay: Relay<'_>,
-    closing: CancellationToken,
-) {
+/// What the relay of one process reads from and writes to, asked for when it is a client's turn.
+pub(crate) trait Opening: Send {
+    /// Where output comes from.
+    type Output: Feed;
+    /// Where input goes to.
+    type Input: Inlet;
+    /// The process as it is now; nothing when it is gone.
+    fn find(&self) -> impl Future<Output = Option<ProcessInfo>> + Send;
+    /// Output from a cursor on, and input; nothing when the process is gone.
+    fn open(self, from: Cursor) -> impl Future<Output = Option<(Self::Output, Self::Input)>> + Send;
+}
+
+/// Relays when it is the client's turn, until the process ends, the client leaves, somebody takes over, or one of `ends`.
+pub(crate) async fn relay(socket: WebSocket, relays: &Relays, place: Place, opening: impl Opening, ends: Ends) {
     let (mut sink, mut stream) = socket.split();
     let pulse = Pulse::default();
-    let end = tokio::select! {
-        () = closing.cancelled() => End::STOPPING,
-        () = relay.held.taken().cancelled() => End::TAKEN,
-        end = speak(&mut sink, &mut feed, &relay.held, &pulse) => end,
-        end = listen(&mut stream, &inlet, &pulse) => end,
-    };
-    if end == End::DONE {
-        relay.relays.forget(&relay.key);
-    }
-    // The next one may begin before this one has said good-bye.
-    drop((relay, feed));
+    let end = attend(&mut sink, &mut stream, &pulse, (relays, place), opening, &ends).await;
     close(sink, stream, end).await;
 }
 
-/// Ends a relay that cannot begin. Nothing is said on it, because its client takes every message for one of the process.
-pub(crate) async fn abandon(socket: WebSocket, failure: &Failure) {
-    tracing::warn!(http.status = failure.status().as_u16(), error = failure.cause(), "a relay could not begin");
-    let (sink, stream) = socket.split();
-    close(sink, stream, End::FAILED).await;
+/// Everything but the good-bye. The next one may begin before this one has said it.
+async fn attend(
+    sink: &mut Sink,
+    stream: &mut Stream,
+    pulse: &Pulse,
+    (relays, mut place): (&Relays, Place),
+    opening: impl Opening,
+    ends: &Ends,
+) -> End {
+    let mut queued = Queued::default();
+    let waited = tokio::select! {
+        biased;
+        end = ends.come() => Some(end),
+        () = place.ticket.turn() => None,
+        end = beat(sink, pulse) => Some(end),
+        end = queue(stream, &mut queued, pulse) => Some(end),
+    };
+    if let Some(end) = waited {
+        return end;
+    }
+    // It may have ended, or become another one, while this client waited.
+    let Some(info) = opening.find().await.filter(|now| is_same(&place.info, now)) else { return End::DONE };
+    let held = place.ticket.begin(&info);
+    let opened = tokio::select! {
+        end = ends.come() => return end,
+        opened = opening.open(held.from()) => opened,
+    };
+    let Some((mut feed, inlet)) = opened else { return End::DONE };
+    let end = tokio::select! {
+        end = ends.come() => end,
+        () = held.taken().cancelled() => End::TAKEN,
+        end = speak(sink, &mut feed, &held, pulse) => end,
+        end = listen(stream, queued, &inlet, pulse) => end,
+    };
+    if end == End::DONE {
+        relays.forget(&place.key, &held);
+    }
+    end
+}
+
+/// What a client said before it was its turn.
+#[derive(Debug, Default)]
+struct Queued {
+    messages: Vec<Utf8Bytes>,
+    bytes: usize,
+}
+
+impl Queued {
+    /// Keeps a message for later, or says how it ends when that is too much.
+    fn push(&mut self, text: Utf8Bytes) -> Result<(), End> {
+        self.bytes += text.len();
+        if self.bytes > limits::RELAY_QUEUED_BYTES_MAX {
+            return Err(TOO_MUCH);
+        }
+        if self.messages.len() >= limits::RELAY_QUEUED_MAX {
+            return Err(TOO_MANY);
+        }
+        self.messages.push(text);
+        Ok(())
+    }
+}
+
+/// Listens while it is not yet the client's turn.
+async fn queue(stream: &mut Stream, queued: &mut Queued, pulse: &Pulse) -> End {
+    loop {
+        match heard(stream, pulse).await {
+            Ok(text) => {
+                if let Err(end) = queued.push(text) {
+                    return end;
+                }
+            }
+            Err(end) => return end,
+        }
+    }
+}
+
+/// Pings while there is nothing else to say.
+async fn beat(sink: &mut Sink, pulse: &Pulse) -> End {
+    let mut heart = Heartbeat::new(pulse);
+    loop {
+        match heart.beat().await {
+            Beat::Ping if sink.send(Message::Ping(bytes::Bytes::new())).await.is_ok() => {}
+            Beat::Ping | Beat::Dead => return End::Gone,
+        }
+    }
 }
 
 async fn speak<F: Feed>(sink: &mut Sink, feed: &mut F, held: &Held, pulse: &Pulse) -> End {
@@ -80,7 +179,7 @@ async fn speak<F: Feed>(sink: &mut Sink, feed: &mut F, held: &Held, pulse: &Puls
             Ok(None) => return End::DONE,
             Err(error) => {
                 tracing::warn!(error = %error, "a relay failed");
-                return End::FAILED;
+                return FAILED;
             }
         };
         match told {
@@ -128,20 +227,36 @@ async fn tell_rest(sink: &mut Sink, lines: &mut Lines) -> Result<(), axum::Error
     }
 }
 
-async fn listen<I: Inlet>(stream: &mut Stream, inlet: &I, pulse: &Pulse) -> End {
-    while let Some(message) = stream.next().await {
-        pulse.hear();
-        let text = match message {
-            Ok(Message::Text(text)) => text,
-            Ok(Message::Close(_)) => return End::Gone,
-            Ok(_) => continue,
-            Err(error) => return End::from_error(&error),
-        };
-        let line = [text.as_bytes(), b"\n"].concat();
-        // A process that has ended is told by the other half; what it does not take any more is nobody's loss.
-        if let Err(error) = pulse.busy(inlet.stdin(StdinChunk::Bytes(line))).await {
-            tracing::debug!(error = %error, "a relay could not write");
+async fn listen<I: Inlet>(stream: &mut Stream, queued: Queued, inlet: &I, pulse: &Pulse) -> End {
+    for text in queued.messages {
+        write(inlet, &text, pulse).await;
+    }
+    loop {
+        match heard(stream, pulse).await {
+            Ok(text) => write(inlet, &text, pulse).await,
+            Err(end) => return end,
         }
     }
-    End::Gone
+}
+
+/// The next text of the client, or how it ends. Bytes mean nothing here and are passed over.
+async fn heard(stream: &mut Stream, pulse: &Pulse) -> Result<Utf8Bytes, End> {
+    while let Some(message) = stream.next().await {
+        pulse.hear();
+        match message {
+            Ok(Message::Text(text)) => return Ok(text),
+            Ok(Message::Close(_)) => return Err(End::Gone),
+            Ok(_) => {}
+            Err(error) => return Err(End::from_error(&error)),
+        }
+    }
+    Err(End::Gone)
+}
+
+async fn write<I: Inlet>(inlet: &I, text: &str, pulse: &Pulse) {
+    let line = [text.as_bytes(), b"\n"].concat();
+    // A process that has ended is told by the other half; what it does not take any more is nobody's loss.
+    if let Err(error) = pulse.busy(inlet.stdin(StdinChunk::Bytes(line))).await {
+        tracing::debug!(error = %error, "a relay could not write");
+    }
 }

@@ -1,13 +1,14 @@
 //! Real WebSockets to commands that are played from a script.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use box_core::TenantId;
-use box_core::call::{Cursor, ExecInfo, FollowEvent, ProcessId, StdinChunk, StreamName};
+use box_core::call::{Cursor, ExecInfo, FollowEvent, ProcessId, ProcessInfo, StdinChunk, StreamName};
 use box_wire::WindowSize;
 use futures_util::{SinkExt, StreamExt};
 use jiff::Timestamp;
@@ -77,6 +78,9 @@ struct Stage {
     address: String,
     scripts: mpsc::UnboundedSender<(Script, Ear)>,
     closing: CancellationToken,
+    withdrawn: CancellationToken,
+    /// The managed process, until it is gone.
+    found: Arc<Mutex<Option<ProcessInfo>>>,
     starts: mpsc::UnboundedReceiver<Cursor>,
 }
 
@@ -84,6 +88,8 @@ struct Stage {
 struct Backstage {
     scripts: Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<(Script, Ear)>>>,
     closing: CancellationToken,
+    withdrawn: CancellationToken,
+    found: Arc<Mutex<Option<ProcessInfo>>>,
     relays: Arc<Relays>,
     starts: mpsc::UnboundedSender<Cursor>,
 }
@@ -103,14 +109,35 @@ async fn talk(State(stage): State<Backstage>, upgrade: WebSocketUpgrade) -> axum
     })
 }
 
-async fn relay_route(State(stage): State<Backstage>, upgrade: WebSocketUpgrade) -> axum::response::Response {
+async fn relay_route(
+    State(stage): State<Backstage>,
+    uri: axum::http::Uri,
+    upgrade: WebSocketUpgrade,
+) -> axum::response::Response {
+    let entry = if uri.query() == Some("takeover") { Entry::TakeOver } else { Entry::Wait };
+    let key = (TenantId::default(), "s".parse().unwrap(), ProcessId::default());
+    let Ok(place) = Place::join(&stage.relays, key, process(), entry) else {
+        return axum::http::StatusCode::CONFLICT.into_response();
+    };
     upgrade.protocols(["mcp"]).on_upgrade(async move |socket| {
-        let key = (TenantId::default(), "s".parse().unwrap(), ProcessId::default());
-        let turn = Relay::take(&stage.relays, key, &process()).await;
-        stage.starts.send(turn.from()).unwrap();
-        let (feed, ear) = stage.next().await;
-        relay(socket, feed, ear, turn, stage.closing.clone()).await;
+        let ends = Ends { closing: stage.closing.clone(), withdrawn: stage.withdrawn.clone() };
+        let relays = Arc::clone(&stage.relays);
+        relay(socket, &relays, place, stage, ends).await;
     })
+}
+
+impl Opening for Backstage {
+    type Output = Script;
+    type Input = Ear;
+
+    async fn find(&self) -> Option<ProcessInfo> {
+        self.found.lock().unwrap().clone()
+    }
+
+    async fn open(self, from: Cursor) -> Option<(Script, Ear)> {
+        self.starts.send(from).unwrap();
+        Some(self.next().await)
+    }
 }
 
 async fn stage() -> Stage {
@@ -119,15 +146,18 @@ async fn stage() -> Stage {
     let backstage = Backstage {
         scripts: Arc::new(tokio::sync::Mutex::new(waiting)),
         closing: CancellationToken::new(),
+        withdrawn: CancellationToken::new(),
+        found: Arc::new(Mutex::new(Some(process()))),
         relays: Arc::new(Relays::default()),
         starts,
     };
-    let closing = backstage.closing.clone();
+    let (closing, withdrawn) = (backstage.closing.clone(), backstage.withdrawn.clone());
+    let found = Arc::clone(&backstage.found);
     let router = Router::new().route("/talk", get(talk)).route("/relay", get(relay_route)).with_state(backstage);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(axum::serve(listener, router).into_future());
-    Stage { address, scripts, closing, starts: seen }
+    Stage { address, scripts, closing, withdrawn, found, starts: seen }
 }
 
 impl Stage {
@@ -358,7 +388,7 @@ async fn the_relay_speaks_mcp_when_that_is_offered() {
 }
 
 #[tokio::test]
-async fn whoever_attaches_to_the_relay_takes_over_and_misses_nothing() {
+async fn whoever_takes_the_relay_over_misses_nothing() {
     let mut stage = stage().await;
     let (say, _first_heard) = stage.command();
     let mut first = stage.connect("/relay").await;
@@ -366,11 +396,129 @@ async fn whoever_attaches_to_the_relay_takes_over_and_misses_nothing() {
     say.send(output(StreamName::Stdout, b"one\ntw", 6)).unwrap();
     assert_eq!(text_of(&mut first).await, "one");
     let (say, _second_heard) = stage.command();
-    let mut second = stage.connect("/relay").await;
+    let mut second = stage.connect("/relay?takeover").await;
     assert_eq!(u16::from(close_of(&mut first).await.unwrap().code), 4409);
     assert_eq!(stage.starts.recv().await.unwrap().stdout, 4, "behind the last whole line");
     say.send(output(StreamName::Stdout, b"two\n", 8)).unwrap();
     assert_eq!(text_of(&mut second).await, "two");
+}
+
+#[tokio::test]
+async fn a_second_client_waits_in_silence_and_what_it_said_comes_first() {
+    let mut stage = stage().await;
+    let (say, mut first_heard) = stage.command();
+    let mut first = stage.connect("/relay").await;
+    assert_eq!(stage.starts.recv().await, Some(Cursor::default()));
+    let (next_say, mut second_heard) = stage.command();
+    let mut second = stage.connect("/relay").await;
+    second.send(Message::text("early")).await.unwrap();
+    second.send(Message::binary(b"ignored".to_vec())).await.unwrap();
+    second.send(Message::Ping(b"here"[..].into())).await.unwrap();
+    assert_eq!(second.next().await.unwrap().unwrap(), Message::Pong(b"here"[..].into()), "it was heard");
+    say.send(output(StreamName::Stdout, b"one\n", 4)).unwrap();
+    assert_eq!(text_of(&mut first).await, "one");
+    first.close(None).await.unwrap();
+    assert_eq!(stage.starts.recv().await.unwrap().stdout, 4, "what the first was told is not told again");
+    assert_eq!(second_heard.recv().await, Some(Heard::Stdin(StdinChunk::Bytes(b"early\n".to_vec()))));
+    assert!(first_heard.recv().await.is_none(), "the first was never written to");
+    second.send(Message::text("later")).await.unwrap();
+    assert_eq!(second_heard.recv().await, Some(Heard::Stdin(StdinChunk::Bytes(b"later\n".to_vec()))));
+    next_say.send(output(StreamName::Stdout, b"two\n", 8)).unwrap();
+    assert_eq!(text_of(&mut second).await, "two");
+}
+
+#[tokio::test]
+async fn whoever_leaves_while_waiting_gives_its_place_up() {
+    let mut stage = stage().await;
+    let (_say, _heard) = stage.command();
+    let mut first = stage.connect("/relay").await;
+    stage.starts.recv().await.unwrap();
+    let mut second = stage.connect("/relay").await;
+    let mut third = stage.connect("/relay").await;
+    second.close(None).await.unwrap();
+    while let Some(Ok(_)) = second.next().await {}
+    let (say, _third_heard) = stage.command();
+    first.close(None).await.unwrap();
+    stage.starts.recv().await.unwrap();
+    say.send(output(StreamName::Stdout, b"mine\n", 5)).unwrap();
+    assert_eq!(text_of(&mut third).await, "mine");
+}
+
+#[tokio::test]
+async fn only_so_much_is_kept_of_what_is_said_while_waiting() {
+    let mut stage = stage().await;
+    let (_say, _heard) = stage.command();
+    let _first = stage.connect("/relay").await;
+    stage.starts.recv().await.unwrap();
+    let mut many = stage.connect("/relay").await;
+    for _ in 0..=limits::RELAY_QUEUED_MAX {
+        many.send(Message::text("x")).await.unwrap();
+    }
+    assert_eq!(u16::from(close_of(&mut many).await.unwrap().code), 1013);
+    let mut much = stage.connect("/relay").await;
+    much.send(Message::text("y".repeat(limits::RELAY_QUEUED_BYTES_MAX + 1))).await.unwrap();
+    assert_eq!(u16::from(close_of(&mut much).await.unwrap().code), 1009);
+}
+
+#[tokio::test]
+async fn only_so_many_clients_wait() {
+    let mut stage = stage().await;
+    let (_say, _heard) = stage.command();
+    let _first = stage.connect("/relay").await;
+    stage.starts.recv().await.unwrap();
+    let mut line = Vec::new();
+    for _ in 0..limits::RELAY_WAITING_MAX {
+        line.push(stage.connect("/relay").await);
+    }
+    assert!(connect_async(format!("ws://{}/relay", stage.address)).await.is_err());
+}
+
+#[tokio::test]
+async fn the_end_of_the_process_is_the_end_of_all_who_wait() {
+    let mut stage = stage().await;
+    let (say, _heard) = stage.command();
+    let mut first = stage.connect("/relay").await;
+    stage.starts.recv().await.unwrap();
+    let (mut second, mut third) = (stage.connect("/relay").await, stage.connect("/relay").await);
+    *stage.found.lock().unwrap() = None;
+    say.send(ended()).unwrap();
+    for client in [&mut first, &mut second, &mut third] {
+        let frame = close_of(client).await.unwrap();
+        assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1000, ""));
+    }
+}
+
+#[tokio::test]
+async fn whoever_waited_for_a_process_is_not_attached_to_another_one() {
+    let mut stage = stage().await;
+    let (say, _heard) = stage.command();
+    let _first = stage.connect("/relay").await;
+    stage.starts.recv().await.unwrap();
+    let mut second = stage.connect("/relay").await;
+    *stage.found.lock().unwrap() = Some(ProcessInfo { started_at: Timestamp::MAX, ..process() });
+    say.send(ended()).unwrap();
+    assert_eq!(u16::from(close_of(&mut second).await.unwrap().code), 1000);
+}
+
+#[tokio::test]
+async fn a_right_that_is_withdrawn_ends_like_the_process_and_a_stop_in_its_own_words() {
+    for is_stop in [false, true] {
+        let mut stage = stage().await;
+        let (_say, _heard) = stage.command();
+        let mut first = stage.connect("/relay").await;
+        stage.starts.recv().await.unwrap();
+        let mut second = stage.connect("/relay").await;
+        let (fired, end) = if is_stop {
+            (&stage.closing, (1001, "Box runtime shutting down"))
+        } else {
+            (&stage.withdrawn, (1000, ""))
+        };
+        fired.cancel();
+        for client in [&mut first, &mut second] {
+            let frame = close_of(client).await.unwrap();
+            assert_eq!((u16::from(frame.code), frame.reason.as_str()), end);
+        }
+    }
 }
 
 #[tokio::test]

@@ -66,6 +66,7 @@ pub(crate) fn exec(key: &SessionKey, id: &str, exit_code: i32) -> ExecRow {
 pub(crate) fn process(key: &SessionKey, id: &str, restarts: u32) -> ProcessRow {
     let call = ProcessCall {
         launch: Launch::default(),
+        journal_bytes_max: None,
         process_id: id.parse().unwrap(),
         command: "server".into(),
         args: vec!["--port".into(), "1".into()],

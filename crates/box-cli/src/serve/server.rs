@@ -1,0 +1,203 @@
+//! The composition root: every part of a server is made here, and nowhere else does one know of another.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use box_core::audit::AuditLog;
+use box_core::service::StopMode;
+use box_core::{Backend, Service, Store};
+use box_native::{InstanceKind, Native, NativeConfig};
+use box_server::{Bound, LangBot, LangBotConfig};
+use futures_util::future::maybe_done;
+use tokio_util::sync::CancellationToken;
+
+use super::descriptors;
+use super::notify::Supervisor;
+use super::signals::{Order, Orders};
+use crate::config::{Config, OnStop};
+use crate::exit::after_signal;
+use crate::fault::Fault;
+use crate::state::StateDir;
+
+/// What becomes of a server that cannot listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listening {
+    /// It does not start.
+    Required,
+    /// It says so in its log and serves who comes by another way.
+    IfPossible,
+}
+
+/// How much time there is at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// Requests end before boxes do.
+    Patient,
+    /// Whoever asked will not wait: all end at once.
+    Quick,
+}
+
+/// Runs a server with a thread for each processor.
+pub(crate) fn block_on(work: impl Future<Output = Result<u8, Fault>>) -> Result<u8, Fault> {
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = built.map_err(|error| Fault::new(format!("the runtime cannot be started: {error}")))?;
+    let ended = runtime.block_on(work);
+    // Whatever still blocks a thread was given its time; a stop that was asked for twice must not wait for it.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Everything that runs.
+pub(crate) struct Server {
+    service: Service,
+    bound: Option<Bound>,
+    langbot: LangBot,
+    has_tokens: bool,
+    orders: Orders,
+    stop: CancellationToken,
+}
+
+impl Server {
+    /// Starts everything.
+    pub(crate) async fn start(config: &Config, langbot: LangBotConfig, listening: Listening) -> Result<Self, Fault> {
+        // Taken over first: a signal that comes while boxes are adopted must not tear that apart.
+        let orders = Orders::listen().map_err(|error| Fault::new(format!("signals cannot be received: {error}")))?;
+        descriptors::make_room(config.service().max_sessions);
+        let state = StateDir::open(&config.state_dir)?;
+        let store = state.store()?;
+        let backend = open_backend(config, &state, store.as_ref()).await?;
+        let audit = Arc::new(AuditLog::open(&state.audit(), config.audit())?);
+        let service = Service::open(backend, Arc::clone(&store), Some(audit), config.service()).await?;
+        let bound = box_server::bind(config.server(langbot.clone()), service.clone(), Arc::clone(&store)).await;
+        let bound = match bound {
+            Ok(bound) => Some(bound),
+            Err(error) if listening == Listening::IfPossible => {
+                tracing::warn!(%error, "nothing is listened on; managed processes cannot be attached to");
+                None
+            }
+            Err(error) => {
+                // Nothing was served, so nothing may be lost.
+                drop(service.stop(StopMode::KeepAll).await);
+                return Err(cannot_listen(&error.to_string(), config));
+            }
+        };
+        let langbot = bound.as_ref().map_or_else(|| LangBot::new(langbot, service.clone()), Bound::langbot);
+        let has_tokens = !store.tokens().await?.is_empty();
+        Ok(Self { service, bound, langbot, has_tokens, orders, stop: CancellationToken::new() })
+    }
+
+    /// Where it listens, as URLs.
+    pub(crate) fn addresses(&self) -> &[String] {
+        self.bound.as_ref().map(Bound::addresses).unwrap_or_default()
+    }
+
+    /// Whether there are tokens.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.has_tokens
+    }
+
+    /// The LangBot door.
+    pub(crate) fn langbot(&self) -> &LangBot {
+        &self.langbot
+    }
+
+    /// Waits until the server is asked to stop.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.stop.clone().cancelled_owned()
+    }
+
+    /// Serves until a signal ends it, or `control` does, which must end when the server is asked to stop. If it ends before,
+    /// nobody is left who could want the boxes, and they are removed.
+    pub(crate) async fn run(
+        self,
+        mut on_stop: OnStop,
+        mut reload: impl FnMut(&Service) -> Option<OnStop>,
+        control: impl Future<Output = ()>,
+        haste: Haste,
+    ) -> Result<u8, Fault> {
+        let Self { service, bound, mut orders, stop, .. } = self;
+        let supervisor = Supervisor::of_process();
+        supervisor.ready();
+        let mut serving = std::pin::pin!(maybe_done(serve(bound, stop.clone())));
+        let mut control = std::pin::pin!(maybe_done(control));
+        while !(stop.is_cancelled() && haste == Haste::Quick) {
+            tokio::select! {
+                () = &mut serving => break,
+                () = &mut control, if !stop.is_cancelled() => {
+                    tracing::info!("stopping; the client has left");
+                    on_stop = OnStop::DestroyAll;
+                    supervisor.stopping();
+                    stop.cancel();
+                }
+                order = orders.next() => match order {
+                    Order::Reload => on_stop = reload(&service).unwrap_or(on_stop),
+                    Order::Stop(signal) if stop.is_cancelled() => return Ok(at_once(signal)),
+                    Order::Stop(signal) => {
+                        tracing::info!(signal, "stopping; running requests may end first, a second signal stops at once");
+                        supervisor.stopping();
+                        stop.cancel();
+                    }
+                },
+            }
+        }
+        stop.cancel();
+        let all = async { tokio::join!(service.stop(on_stop.into()), &mut serving, &mut control).0 };
+        let mut stopping = std::pin::pin!(all);
+        loop {
+            tokio::select! {
+                stopped = &mut stopping => break stopped?,
+                order = orders.next() => if let Order::Stop(signal) = order {
+                    return Ok(at_once(signal));
+                },
+            }
+        }
+        tracing::info!("stopped");
+        Ok(0)
+    }
+}
+
+/// Serves on what there is to listen on, until the server is asked to stop.
+async fn serve(bound: Option<Bound>, stop: CancellationToken) {
+    match bound {
+        Some(bound) => {
+            if let Err(error) = bound.run(stop.cancelled_owned()).await {
+                tracing::error!(%error, "the listeners failed");
+            }
+        }
+        None => stop.cancelled().await,
+    }
+}
+
+fn at_once(signal: i32) -> u8 {
+    tracing::warn!(signal, "stopped at once; boxes are kept for the next start");
+    after_signal(signal)
+}
+
+async fn open_backend(config: &Config, state: &StateDir, store: &dyn Store) -> Result<Arc<dyn Backend>, Fault> {
+    let instance = InstanceKind::Persistent(store.instance_id().await?);
+    let native = NativeConfig {
+        state_dir: state.path().to_owned(),
+        mount_policy: config.mount_policy(),
+        instance,
+        network_method: None,
+    };
+    Ok(Arc::new(Native::open(native).await.map_err(|error| cannot_open(&error, state.path()))?))
+}
+
+/// The lease of an instance is held by one process only: who cannot have it is told who else wants it.
+fn cannot_open(error: &box_core::Error, state_dir: &Path) -> Fault {
+    match error {
+        box_core::Error::Unavailable { what, .. } if what.starts_with("the instance ") => {
+            Fault::new(format!("another server runs on the state directory {}", state_dir.display()))
+                .code("state_in_use")
+                .hint("stop it first, or give this one a state of its own with --state-dir")
+        }
+        other => Fault::from(other),
+    }
+}
+
+fn cannot_listen(error: &str, config: &Config) -> Fault {
+    let fault = Fault::new(error).code("cannot_listen");
+    let Some(listen) = config.listen.filter(|_| error.contains("in use")) else { return fault };
+    fault.hint(format!("`ss -ltnp 'sport = :{}'` shows who has it", listen.port()))
+}
