@@ -11,6 +11,7 @@ mod plot;
 mod process_memory;
 mod promises;
 mod report;
+mod rpc;
 mod samples;
 mod server;
 mod table;

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the benchmarks, next to the peers that this machine can have.
 
 use crate::test::artefacts::build_strongbox;
+use crate::test::langbot;
 use crate::{cargo, machine, packages, run};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::TargetKind;
@@ -29,6 +30,7 @@ const PEERS: &[Peer] = &[
     Peer { name: "bwrap", variable: "STRONGBOX_BWRAP", find: |_| packaged("bwrap", "bubblewrap") },
     Peer { name: "crun", variable: "STRONGBOX_CRUN", find: |_| packaged("crun", "crun") },
     Peer { name: "nsjail", variable: "STRONGBOX_NSJAIL", find: nsjail },
+    Peer { name: "langbot-plugin", variable: "STRONGBOX_LANGBOT", find: langbot::newest_sdk },
     Peer { name: "docker", variable: "STRONGBOX_DOCKER", find: |_| docker() },
 ];
 

@@ -54,7 +54,7 @@ pub(crate) fn has_subcommand(root: &Path, subcommand: &str) -> bool {
 /// kind count: a library's unit tests have its name and are not a suite.
 pub(crate) fn executables(root: &Path, arguments: &[&str], kind: &TargetKind) -> Result<BTreeMap<String, PathBuf>> {
     let mut build = command(root, arguments);
-    build.arg("--message-format").arg("json-render-diagnostics");
+    build.args(["--quiet", "--message-format", "json-render-diagnostics"]);
     let output = build.stderr(Stdio::inherit()).output().context("cargo could not be started")?;
     if !output.status.success() {
         bail!("`cargo {}` failed; its messages are above", arguments.join(" "));

@@ -7,6 +7,7 @@
 
 pub(crate) mod artefacts;
 mod delegation;
+pub(crate) mod langbot;
 mod leaks;
 mod log;
 mod openapi_fuzz;
@@ -114,6 +115,12 @@ const STAGES: &[Stage] = &[
     },
     Stage { name: "doors-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "doors") },
     Stage { name: "openapi-fuzz", proves: "the server answers whatever its document allows", run: openapi_fuzz::run },
+    Stage {
+        name: "langbot-clients",
+        proves: "the real LangBot SDK of four versions works against us",
+        run: langbot::clients,
+    },
+    Stage { name: "langbot-app", proves: "two whole LangBots start and use our boxes", run: langbot::app },
     Stage {
         name: "restart-root",
         proves: "a killed server finds everything again, as root",

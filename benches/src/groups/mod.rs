@@ -4,6 +4,7 @@ mod burst;
 pub(crate) mod deadline;
 pub(crate) mod http;
 pub(crate) mod idle;
+mod langbot;
 pub(crate) mod launch;
 pub(crate) mod output;
 
@@ -38,5 +39,6 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "deadline", about: "from the deadline to the death of a stubborn tree", measure: deadline::measure },
     Group { name: "flood", about: "our memory while a box never stops talking", measure: output::measure_flood },
     Group { name: "http", about: "the server over loopback", measure: http::measure },
+    Group { name: "langbot", about: "LangBot's RPC, next to the original server", measure: langbot::measure },
     Group { name: "throughput", about: "standard output next to a plain pipe", measure: output::measure_throughput },
 ];

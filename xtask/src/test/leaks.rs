@@ -14,7 +14,7 @@ const OUR_WORD: &str = "strongbox";
 const AGENT_COMM: &str = "strongbox-agent";
 
 /// The kernel takes some cgroups and mounts down behind our back; that may take this long.
-const SETTLE_TIME_MAX: Duration = Duration::from_secs(5);
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What of ours is on the machine at one moment, in words for a reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

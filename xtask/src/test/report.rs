@@ -85,6 +85,12 @@ impl fmt::Display for Report {
             writeln!(formatter, "\nfailed:")?;
             failures.iter().try_for_each(|(stage, failure)| writeln!(formatter, "  {stage}: {failure}"))?;
         }
+        let unsteady: Vec<_> =
+            self.lines.iter().flat_map(|line| line.tally.unsteady.iter().map(move |it| (line.stage, it))).collect();
+        if !unsteady.is_empty() {
+            writeln!(formatter, "\npassed only when they were run a second time, which is a defect to be found:")?;
+            unsteady.iter().try_for_each(|(stage, failure)| writeln!(formatter, "  {stage}: {failure}"))?;
+        }
         let total = self.total();
         writeln!(formatter, "\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped)
     }

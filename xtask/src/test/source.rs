@@ -41,7 +41,7 @@ pub(super) fn deny(proof: &mut Proof) -> Result<Verdict> {
 pub(super) fn unit(proof: &mut Proof) -> Result<Verdict> {
     let has_nextest = cargo::has_subcommand(&proof.root, "nextest");
     let (runner, keep_going): (&[&str], _) = if has_nextest {
-        (&["nextest", "run"], &["--no-fail-fast", "--no-tests=pass"][..])
+        (&["nextest", "run"], &["--no-fail-fast", "--no-tests=pass", "--retries=1"][..])
     } else {
         (&["test"], &["--no-fail-fast"][..])
     };

@@ -1,7 +1,7 @@
 //! SPECIFICATION.md makes promises; each must name the test or benchmark that holds it, and that must exist.
 //!
 //! Promises are the rows of its tables. The last column holds names in backticks, in one of two forms:
-//! `` `suite.rs::case_name` `` is a test function or a named case in that file, `` `bench:name` `` a benchmark.
+//! `` `suite.rs::case_name` `` is a test function or a named case in that file (or one of `suite.py`), `` `bench:name` `` a benchmark.
 
 use super::Violation;
 use super::files::{TextFile, has_extension};
@@ -41,7 +41,7 @@ fn resolve(reference: &str, files: &[TextFile]) -> Result<(), String> {
         let exists = files.iter().any(|file| file.path.starts_with("benches/") && file.is_rust() && names(file, bench));
         return exists.then_some(()).ok_or_else(|| format!("no benchmark in benches/ is named {bench}"));
     }
-    let Some((path, test)) = reference.split_once("::").filter(|(path, _)| has_extension(path, &["rs"])) else {
+    let Some((path, test)) = reference.split_once("::").filter(|(path, _)| has_extension(path, &["rs", "py"])) else {
         return Err(format!("`{reference}` names no test; write `file.rs::test_name` or `bench:name`"));
     };
     let mut candidates =
@@ -56,9 +56,11 @@ fn resolve(reference: &str, files: &[TextFile]) -> Result<(), String> {
 /// Suites with a runner of their own name their cases by strings; ordinary tests are functions.
 fn names(file: &TextFile, name: &str) -> bool {
     let is_name_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let function = format!("fn {name}");
-    let has_function =
-        file.text.match_indices(&function).any(|(at, found)| !file.text[at + found.len()..].starts_with(is_name_part));
+    let is_defined = |word: &str| {
+        let function = format!("{word} {name}");
+        file.text.match_indices(&function).any(|(at, found)| !file.text[at + found.len()..].starts_with(is_name_part))
+    };
+    let has_function = is_defined(if file.is_rust() { "fn" } else { "def" });
     has_function || file.text.contains(&format!("\"{name}\""))
 }
 
@@ -72,6 +74,7 @@ mod tests {
             file("tests/tests/faults.rs", "fn nothing_is_left() {}\ncase(\"kill-at-create\", run)"),
             file("benches/src/main.rs", "(\"create\", create)"),
             file("crates/a/src/create.rs", "fn in_a_module() {}"),
+            file("tests/clients/cases/load.py", "async def many_at_once(box):"),
         ]
     }
 

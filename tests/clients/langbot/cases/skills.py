@@ -1,0 +1,200 @@
+"""Skill packages by the client's own methods."""
+
+import io
+import os
+import zipfile
+
+from langbot_plugin.box.errors import BoxValidationError
+
+from suite import case, equal, holds, raises
+
+# Long enough for several parts of an upload, and not so regular that it looks like a bomb.
+LARGE = "".join(f"{n * n * 7919 % 99991} " for n in range(10_000))
+FIELDS = {
+    "name",
+    "display_name",
+    "description",
+    "instructions",
+    "package_root",
+    "entry_file",
+    "created_at",
+    "updated_at",
+}
+
+
+def skill(name: str, **more) -> dict:
+    return {"name": name, "display_name": "A skill", "description": "does things", "instructions": "Be kind.\n"} | more
+
+
+def archive(files: dict[str, str]) -> bytes:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as target:
+        for path, text in files.items():
+            target.writestr(path, text)
+    return memory.getvalue()
+
+
+def manifest(name: str, text: str = "hello\n") -> str:
+    return f"---\nname: {name}\ndescription: zd\nextra: kept\n---\n\n{text}"
+
+
+def own_name(box, label: str) -> str:
+    """Clients without tenancy share one store."""
+    return f"{label}_{box.prefix}"
+
+
+@case("skills")
+async def a_skill_is_created_read_updated_and_deleted(box, ground):
+    name = own_name(box, "kind")
+    made = await box.create_skill(skill(name))
+    holds(FIELDS <= set(made), f"fields are {set(made)}")
+    equal((made["name"], made["display_name"], made["instructions"].strip()), (name, "A skill", "Be kind."), "skill")
+    holds(os.path.isabs(made["package_root"]) and made["entry_file"] == "SKILL.md", f"skill is {made}")
+    equal((await box.get_skill(name))["description"], "does things", "description")
+    changed = await box.update_skill(name, {"display_name": "New", "description": "other", "instructions": "Be brief."})
+    equal((changed["display_name"], changed["instructions"].strip()), ("New", "Be brief."), "changed skill")
+    holds(name in [it["name"] for it in await box.list_skills()], "the skill is not listed")
+    equal(await box.raw("box_delete_skill", {"name": name}), {"deleted": name}, "answer to delete")
+    equal(await box.get_skill(name), None, "a deleted skill")
+
+
+@case("skills")
+async def bad_names_and_doubles_are_refused(box, ground):
+    name = own_name(box, "one")
+    await raises(BoxValidationError, box.create_skill(skill("")), "required")
+    await raises(BoxValidationError, box.create_skill(skill("a/../b")), "can only contain")
+    await raises(BoxValidationError, box.create_skill(skill("x" * 65)), "64 characters")
+    await box.create_skill(skill(name))
+    await raises(BoxValidationError, box.create_skill(skill(name)), "already exists")
+    await raises(BoxValidationError, box.update_skill(name, {"name": "other"}), "Renaming skills is not supported")
+    await raises(BoxValidationError, box.update_skill(own_name(box, "missing"), {"description": "x"}))
+    await raises(BoxValidationError, box.delete_skill(own_name(box, "missing")))
+    await box.delete_skill(name)
+
+
+@case("skills")
+async def files_of_a_skill_are_listed_read_and_written(box, ground):
+    name = own_name(box, "files")
+    await box.create_skill(skill(name))
+    written = await box.write_skill_file(name, "scripts/deep/run.py", "print('ü')\n")
+    equal(
+        (written["skill"], written["path"], written["bytes_written"]),
+        ({"name": name}, "scripts/deep/run.py", 12),
+        "answer",
+    )
+    equal((await box.read_skill_file(name, "scripts/deep/run.py"))["content"], "print('ü')\n", "content")
+    await box.write_skill_file(name, ".hidden", "x")
+    listed = await box.list_skill_files(name)
+    equal([(it["name"], it["is_dir"]) for it in listed["entries"]], [("SKILL.md", False), ("scripts", True)], "entries")
+    holds(listed["truncated"] is False, "truncated")
+    hidden = await box.list_skill_files(name, include_hidden=True)
+    holds(".hidden" in [it["name"] for it in hidden["entries"]], f"entries are {hidden['entries']}")
+    equal((await box.list_skill_files(name, max_entries=1))["truncated"], True, "truncated")
+    equal([it["path"] for it in (await box.list_skill_files(name, "scripts"))["entries"]], ["scripts/deep"], "paths")
+    for path in ["../outside", "/etc/passwd", "scripts/../../x"]:
+        await raises(BoxValidationError, box.read_skill_file(name, path))
+        await raises(BoxValidationError, box.write_skill_file(name, path, "x"))
+    await raises(BoxValidationError, box.read_skill_file(name, "missing"))
+    await box.delete_skill(name)
+
+
+@case("skills")
+async def links_in_a_skill_lead_nowhere(box, ground):
+    name = own_name(box, "links")
+    made = await box.create_skill(skill(name))
+    os.symlink("/etc/passwd", os.path.join(made["package_root"], "passwd"))
+    await raises(BoxValidationError, box.read_skill_file(name, "passwd"))
+    await raises(BoxValidationError, box.write_skill_file(name, "passwd", "x"))
+    await box.delete_skill(name)
+
+
+@case("skills")
+async def a_directory_is_scanned(box, ground):
+    name = own_name(box, "scanned")
+    made = await box.create_skill(skill(name))
+    found = await box.scan_skill_directory(made["package_root"])
+    equal((found["name"], found["package_root"]), (name, made["package_root"]), "skill")
+    await raises(BoxValidationError, box.scan_skill_directory("/nowhere/at/all"))
+    await box.delete_skill(name)
+
+
+@case("skills")
+async def a_zip_is_previewed_and_installed(box, ground):
+    name = own_name(box, "zipped")
+    data = archive({"top/SKILL.md": manifest(name), "top/data/large.txt": LARGE, "top/requirements.txt": "six\n"})
+    found = await box.preview_skill_zip(data, "my skill.zip", target_suffix=box.prefix)
+    equal([it["name"] for it in found], [name], "preview")
+    holds("source_path" in found[0], f"the preview is {found}")
+    made = await box.install_skill_zip(data, "my skill.zip", target_suffix=box.prefix)
+    equal([(it["name"], it["description"], it["instructions"]) for it in made], [(name, "zd", "hello\n")], "installed")
+    equal(os.path.basename(made[0]["package_root"]), f"my-skill-{box.prefix}", "directory")
+    equal((await box.read_skill_file(name, "data/large.txt"))["content"], LARGE, "a file of it")
+    call = box.install_skill_zip(data, "my skill.zip", target_suffix=box.prefix)
+    await raises(BoxValidationError, call, "already exists")
+    await box.delete_skill(name)
+
+
+@case("skills")
+async def several_skills_in_a_zip_need_a_choice(box, ground):
+    one, two = own_name(box, "one"), own_name(box, "two")
+    data = archive({"a/SKILL.md": manifest(one), "b/SKILL.md": manifest(two)})
+    equal({it["name"] for it in await box.preview_skill_zip(data, "both.zip")}, {one, two}, "preview")
+    suffix = box.prefix
+    await raises(
+        BoxValidationError, box.install_skill_zip(data, "both.zip", target_suffix=suffix), "Multiple skills found"
+    )
+    call = box.install_skill_zip(data, "both.zip", source_paths=["c"], target_suffix=suffix)
+    await raises(BoxValidationError, call, "Invalid source_path")
+    made = await box.install_skill_zip(data, "both.zip", source_paths=["a", "b"], target_suffix=suffix)
+    equal({it["name"] for it in made}, {one, two}, "installed")
+    for name in [one, two]:
+        await box.delete_skill(name)
+
+
+@case("skills")
+async def bad_zips_are_refused(box, ground):
+    suffix = box.prefix
+    table = [
+        (b"", "Uploaded file is empty"),
+        (b"this is no zip", "Uploaded file must be a valid .zip archive"),
+        (archive({"README.md": "nothing"}), "No SKILL.md found"),
+        (archive({"../evil/SKILL.md": manifest("evil")}), "Archive contains an unsafe path"),
+        (archive({"/abs/SKILL.md": manifest("evil")}), "Archive contains an unsafe path"),
+    ]
+    for data, text in table:
+        await raises(BoxValidationError, box.preview_skill_zip(data, "bad.zip", target_suffix=suffix), text)
+        await raises(BoxValidationError, box.install_skill_zip(data, "bad.zip", target_suffix=suffix), text)
+
+
+@case("skills")
+async def an_upload_can_be_used_once(box, ground):
+    name = own_name(box, "once")
+    key = await box.link.handler.send_file(archive({"SKILL.md": manifest(name)}), "zip")
+    request = {"file_key": key, "filename": "once.zip", "source_subdir": "", "target_suffix": box.prefix}
+    equal((await box.raw("box_preview_skill_zip", request, 60))["skills"][0]["name"], name, "preview")
+    try:
+        await box.raw("box_preview_skill_zip", request, 60)
+    except Exception:
+        return
+    raise AssertionError("the upload was used twice")
+
+
+@case("skills")
+async def a_file_key_is_a_name_and_never_a_path(box, ground):
+    chunk = {"file_length": 1, "chunk_base64": "eA==", "chunk_index": 0, "chunk_amount": 1, "chunk_size": 1}
+    for key in ["../../evil.zip", "/tmp/evil.zip", "a/b.zip", "", ".."]:
+        try:
+            await box.raw("__file_chunk", chunk | {"file_key": key}, context=None)
+        except Exception:
+            continue
+        raise AssertionError(f"the key {key!r} was taken")
+
+
+@case("skills", "tenancy")
+async def skills_belong_to_their_workspace(box, ground):
+    other = box.link.box()
+    await box.create_skill(skill("mine"))
+    equal(await other.list_skills(), [], "skills of another workspace")
+    equal(await other.get_skill("mine"), None, "a skill of another workspace")
+    await other.create_skill(skill("mine", description="of another"))
+    equal((await box.get_skill("mine"))["description"], "does things", "description")
