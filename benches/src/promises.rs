@@ -1,6 +1,6 @@
 //! What SPECIFICATION.md promises, held against what was measured.
 
-use crate::groups::{deadline, http, idle, launch, output};
+use crate::groups::{deadline, http, idle, langbot, launch, output};
 use crate::report::{Report, Verdict};
 use crate::samples::mib;
 
@@ -125,6 +125,12 @@ const ALL: &[Promise] = &[
         text: "from a start after kill -9 to an answer with 200 sessions adopted, the slowest, ms",
         bound: Bound::AtMost(3000.0),
         measured: |report| report.timing(http::ADOPTED).map(|it| it.summary.max_ms),
+    },
+    Promise {
+        name: "langbot_exec",
+        text: "LangBot's RPC exec of `true` in a live session, over the original server with its own sandbox (p50)",
+        bound: Bound::AtMost(0.5),
+        measured: |report| ratio(report, langbot::OURS, langbot::NSJAIL),
     },
 ];
 

@@ -15,9 +15,9 @@ use crate::rpc::{RpcConnection, RpcServer};
 
 const GROUP: &str = "langbot";
 /// Ours.
-const OURS: &str = "RPC exec of true, strongbox native";
+pub(crate) const OURS: &str = "RPC exec of true, strongbox native";
 /// The original in its own sandbox.
-const NSJAIL: &str = "RPC exec of true, Python 0.7.18 nsjail";
+pub(crate) const NSJAIL: &str = "RPC exec of true, Python 0.7.18 nsjail";
 /// The original without any sandbox: what its server costs alone.
 const HOST: &str = "RPC exec of true, Python 0.7.18 no sandbox";
 

@@ -4,7 +4,7 @@ mod burst;
 pub(crate) mod deadline;
 pub(crate) mod http;
 pub(crate) mod idle;
-mod langbot;
+pub(crate) mod langbot;
 pub(crate) mod launch;
 pub(crate) mod output;
 
