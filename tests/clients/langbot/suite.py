@@ -12,6 +12,9 @@ from dataclasses import dataclass
 # When a case counts as hanging. Only a guard.
 LIMIT_SEC = 60.0
 
+# Cases that are run once more when they failed, as in the other suites. More than these are no accident.
+SECOND_TRIES_MAX = 3
+
 
 class Skip(Exception):
     """The case cannot run here; the reason is printed and counted, never hidden."""
@@ -48,14 +51,27 @@ class Suite:
         self.name = name
         self.filters = filters
         self.passed = self.failed = self.skipped = 0
+        self.second_tries = 0
 
     def takes(self, name: str) -> bool:
         """Whether a name was asked for."""
         return not self.filters or any(part in name for part in self.filters)
 
-    async def run(self, case: Case, *arguments) -> None:
-        """Runs one case; a failure or a hang is the failure of that case alone."""
+    async def run(self, case: Case, *arguments, again: Callable[[], Awaitable[tuple]] | None = None) -> None:
+        """Runs one case. One that failed is run once more with what `again` gives; if it then passes, both are told."""
         name = f"{self.name}/{case.name}"
+        failure = await self.attempt(name, case, arguments)
+        if failure and again and self.second_tries < SECOND_TRIES_MAX:
+            self.second_tries += 1
+            print(f"again {name}: {failure}", flush=True)
+            if not await self.attempt(name, case, await again()):
+                print(f"FLAKY {name}: {failure}", flush=True)
+                return
+        if failure:
+            self.fail(name, failure)
+
+    async def attempt(self, name: str, case: Case, arguments: tuple) -> str | None:
+        """Says why a case failed; a failure or a hang is the failure of that case alone."""
         begun = time.monotonic()
         try:
             await asyncio.wait_for(case.run(*arguments), case.limit_sec)
@@ -65,20 +81,19 @@ class Suite:
         except TimeoutError:
             # A case may let such an error of its own through; the clock tells which of the two it is.
             hung = time.monotonic() - begun >= case.limit_sec
-            why = f"not finished after {case.limit_sec:.0f} s" if hung else "waited too long for what never came"
-            self.fail(name, why, hung)
+            return f"not finished after {case.limit_sec:.0f} s" if hung else "waited too long for what never came"
         except Exception as error:
-            self.fail(name, describe(error))
+            traceback.print_exc()
+            return describe(error)
         else:
             self.passed += 1
             print(f"ok {name}", flush=True)
+        return None
 
-    def fail(self, name: str, why: str, hung: bool = False) -> None:
+    def fail(self, name: str, why: str) -> None:
         """Counts a failure and says why on one line."""
         self.failed += 1
         print(f"FAILED {name}: {why}", flush=True)
-        if not hung:
-            traceback.print_exc()
 
     def finish(self) -> int:
         """Prints the last line; returns the exit code."""
