@@ -1,10 +1,11 @@
 //! Programs of this machine: where they are, and how long one run of them takes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// The program that every subject runs.
 pub(crate) const TRUE: &str = "/usr/bin/true";
@@ -17,6 +18,14 @@ pub(crate) fn find(variable: &str, name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file());
     found.with_context(|| format!("{name} is not installed"))
+}
+
+/// Asks a child to end and waits for it. One that was waited for before is left alone: its number may be somebody else's.
+pub(crate) fn end(child: &mut Child, signal: Signal) {
+    if matches!(child.try_wait(), Ok(None)) {
+        let _ = kill_process(Pid::from_child(child), signal);
+        let _ = child.wait();
+    }
 }
 
 /// A command without input and output.

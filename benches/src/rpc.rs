@@ -6,10 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
+
+use crate::commands;
 
 /// How long a server may take until it listens. The original imports for seconds.
 const START_TIME_MAX: Duration = Duration::from_mins(1);
@@ -69,10 +71,8 @@ impl RpcServer {
 
 impl Drop for RpcServer {
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
-            let _ = self.child.wait();
-        }
+        // The original knows no other signal.
+        commands::end(&mut self.child, Signal::INT);
     }
 }
 

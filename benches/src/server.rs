@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::commands;
@@ -64,11 +64,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that was killed has been waited for, and its number may be somebody else's.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-            let _ = self.child.wait();
-        }
+        commands::end(&mut self.child, Signal::TERM);
     }
 }
 

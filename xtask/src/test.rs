@@ -14,6 +14,7 @@ mod openapi_fuzz;
 mod prepare;
 mod report;
 mod rootless;
+mod server;
 mod source;
 mod suites;
 mod tally;

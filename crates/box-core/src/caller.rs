@@ -35,7 +35,7 @@ pub struct Ceiling {
 
 impl Ceiling {
     /// Whether what this tenant holds counts.
-    pub(crate) fn counts(&self, tenant: &TenantId) -> bool {
+    fn counts(&self, tenant: &TenantId) -> bool {
         self.tenant_prefixes.iter().any(|prefix| tenant.as_str().starts_with(prefix))
     }
 }
@@ -87,6 +87,22 @@ impl Caller {
     /// The single user of a machine, who came in by its own loopback or socket without a token.
     pub fn local() -> Self {
         Self { subject: "local".to_owned(), tenant: TenantId::default(), scopes: Scope::ALL.into(), ceiling: None }
+    }
+
+    /// The limit that is reached, when one is: everybody's, or that of the caller's door. `held` counts what tenants have, those
+    /// for whom the question is answered with yes.
+    pub(crate) fn limit_reached(
+        &self,
+        held: impl Fn(&dyn Fn(&TenantId) -> bool) -> usize,
+        everybodys: usize,
+        of_door: impl Fn(&Ceiling) -> usize,
+    ) -> Option<usize> {
+        if held(&|_| true) >= everybodys {
+            return Some(everybodys);
+        }
+        let ceiling = self.ceiling.as_ref()?;
+        let limit = of_door(ceiling);
+        (held(&|tenant| ceiling.counts(tenant)) >= limit).then_some(limit)
     }
 
     /// Refuses unless the caller has a right.

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod backend;
+pub mod cached;
 pub mod call;
 pub mod caller;
 pub mod environment;

@@ -68,3 +68,5 @@ pub const PROCESS_RUNS_MAX: usize = 5;
 pub const EXITED_PROCESSES_MAX: usize = 256;
 /// Errors that are remembered for whoever asks what went wrong lately.
 pub const RECENT_ERRORS_MAX: usize = 100;
+/// How old what the backend said of itself may be. Looking at it costs processes, and anybody may ask whether we are ready.
+pub const CAPABILITIES_AGE_MAX: std::time::Duration = std::time::Duration::from_secs(10);

@@ -154,7 +154,7 @@ fn last_chars(text: &str, count: usize) -> &str {
 }
 
 /// How many bytes at the end begin a character that is not finished.
-pub(crate) fn unfinished_bytes(bytes: &[u8]) -> usize {
+pub fn unfinished_bytes(bytes: &[u8]) -> usize {
     let from_end = bytes.iter().rev().take(3).position(|byte| !is_continuation(*byte)).map_or(0, |before| before + 1);
     let unfinished =
         std::str::from_utf8(&bytes[bytes.len() - from_end..]).is_err_and(|error| error.error_len().is_none());

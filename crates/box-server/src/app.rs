@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use box_core::{BackendName, Caller, Capabilities, Service, Store};
+use box_core::{Service, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::Tokens;
-use crate::cached::Cached;
-use crate::failure::Failure;
 use crate::gate::Gate;
-use crate::limits;
 use crate::metrics::Metrics;
 use crate::rpc::{LangBot, LangBotConfig};
 use crate::socket::Relays;
@@ -27,7 +24,6 @@ struct Inner {
     metrics: Metrics,
     relays: Relays,
     langbot: LangBot,
-    backend: Cached<(BackendName, Capabilities)>,
     tasks: TaskTracker,
     closing: CancellationToken,
     abort: CancellationToken,
@@ -43,7 +39,6 @@ impl App {
             relays: Relays::default(),
             langbot: LangBot::new(langbot, service.clone()),
             service,
-            backend: Cached::new(limits::READINESS_AGE_MAX),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             abort: CancellationToken::new(),
@@ -93,10 +88,5 @@ impl App {
     /// Fires when nobody is waited for any more.
     pub(crate) fn abort(&self) -> &CancellationToken {
         &self.0.abort
-    }
-
-    /// How the backend stands, looked at now and then.
-    pub(crate) async fn backend(&self, caller: &Caller) -> Result<(BackendName, Capabilities), Failure> {
-        Ok(self.0.backend.get(self.service().backend_info(caller)).await?)
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use box_core::cached::Cached;
 use box_core::token::{self, TokenRow};
 use box_core::{Caller, Scope, Store};
 use http::{HeaderMap, header, request::Parts};
 use jiff::Timestamp;
 
 use crate::app::App;
-use crate::cached::Cached;
 use crate::failure::Failure;
 use crate::gate::Peer;
 use crate::limits;

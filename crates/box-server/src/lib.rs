@@ -3,7 +3,6 @@
 mod app;
 mod auth;
 mod body;
-mod cached;
 mod events;
 mod extract;
 mod failure;
@@ -13,6 +12,7 @@ mod limits;
 mod listen;
 mod metrics;
 mod observe;
+mod original;
 mod range;
 mod rest;
 mod routes;

@@ -33,8 +33,6 @@ pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How old what we know of tokens may be.
 pub(crate) const TOKENS_AGE_MAX: Duration = Duration::from_secs(1);
-/// How old what we know of the backend may be. Looking at it costs processes, and anybody may ask whether we are ready.
-pub(crate) const READINESS_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Most output that is read at once for an answer with raw bytes. A caller who does not read holds a few of these.
 pub(crate) const OUTPUT_PIECE_BYTES_MAX: usize = 256 << 10;

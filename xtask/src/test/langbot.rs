@@ -3,16 +3,15 @@
 //! The drivers in `tests/clients/langbot` say what must hold; here they get what they need: an environment with one
 //! version of the SDK each, a server, and a directory.
 
-mod server;
-
 use super::artefacts::build_strongbox;
+use super::server::Server;
 use super::{Proof, Verdict};
+use crate::python::Environment;
 use crate::run::{self, Ending};
 use crate::{cargo, machine};
-use anyhow::{Context, Result, anyhow, ensure};
-use server::Server;
+use anyhow::{Context, Result, anyhow};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -25,8 +24,8 @@ const BESIDE_SDK: &[&str] = &["mcp==1.30.0", "websockets==15.0.1"];
 /// The whole LangBots: the last but one generation, which has skills in the box, and the newest.
 const APPS: &[&str] = &["4.10.8", "4.11.2"];
 
-/// Installing is downloading; longer than this is a network that hangs.
-const INSTALL_TIME_MAX: Duration = Duration::from_mins(15);
+/// Sessions that the clients of all versions may have at the same time.
+const CONFIG: &str = r#"{"limits": {"max_sessions": 400, "max_managed_processes": 400}}"#;
 
 /// One driver with all its cases.
 const DRIVER_TIME_MAX: Duration = Duration::from_mins(10);
@@ -36,13 +35,13 @@ pub(super) fn clients(proof: &mut Proof) -> Result<Verdict> {
     if !machine::is_root() {
         return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this".into()));
     }
-    let wanted = SDKS.iter().map(|version| Wanted::sdk(&proof.target, version)).collect();
+    let wanted = SDKS.iter().map(|version| sdk(&proof.target, version)).collect();
     if let Err(error) = install(proof, wanted) {
         return Ok(Verdict::Skipped(format!("the LangBot SDK cannot be installed: {error:#}")));
     }
     let strongbox = build_strongbox(&proof.root)?;
     // One server for clients of all ages at the same time: it has to tell them apart.
-    let server = Server::start(&strongbox)?;
+    let server = start(&strongbox)?;
     let mut endings = Vec::new();
     for version in SDKS {
         let drivers = ["ws", "stdio"].map(|transport| driver(proof, &server, version, transport, &strongbox));
@@ -56,15 +55,15 @@ pub(super) fn app(proof: &mut Proof) -> Result<Verdict> {
     if !machine::is_root() {
         return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this".into()));
     }
-    let wanted = APPS.iter().map(|version| Wanted::app(&proof.target, version)).collect();
+    let wanted = APPS.iter().map(|version| app_of(&proof.target, version)).collect();
     if let Err(error) = install(proof, wanted) {
         return Ok(Verdict::Skipped(format!("LangBot cannot be installed: {error:#}")));
     }
     let strongbox = build_strongbox(&proof.root)?;
     for version in APPS {
-        let server = Server::start(&strongbox)?;
-        let mut command = python(&place(&proof.target, "app", version), &drivers(proof).join("app/main.py"));
-        command.arg("--url").arg(server.url("ws")).arg("--directory").arg(server.place().join("langbot"));
+        let server = start(&strongbox)?;
+        let mut command = python(&app_of(&proof.target, version), &drivers(proof).join("app/main.py"));
+        command.arg("--url").arg(server.url("ws")).arg("--directory").arg(server.directory().join("langbot"));
         let ending = proof.stream(command, DRIVER_TIME_MAX)?;
         let verdict = finish(proof, server, &[ending])?;
         if verdict != Verdict::Passed {
@@ -77,11 +76,9 @@ pub(super) fn app(proof: &mut Proof) -> Result<Verdict> {
 /// The Python that has the newest of our versions of the SDK, and with it the original server.
 pub(crate) fn newest_sdk(target: &Path) -> Result<PathBuf> {
     let newest = SDKS.last().context("the list of versions is empty")?;
-    let wanted = Wanted::sdk(target, newest);
-    if !wanted.is_there() {
-        wanted.install()?;
-    }
-    Ok(wanted.place.join("bin/python"))
+    let environment = sdk(target, newest);
+    environment.ensure()?;
+    Ok(environment.program("python"))
 }
 
 /// Where the drivers are.
@@ -89,23 +86,42 @@ fn drivers(proof: &Proof) -> PathBuf {
     proof.root.join("tests/clients/langbot")
 }
 
-fn place(target: &Path, kind: &str, version: &str) -> PathBuf {
-    let name = if kind == "sdk" { format!("langbot-{version}") } else { format!("langbot-{kind}-{version}") };
-    target.join("clients").join(name)
+/// An environment with one version of the SDK.
+fn sdk(target: &Path, version: &str) -> Environment {
+    let package = format!("langbot-plugin=={version}");
+    let packages = [&[package.as_str()], BESIDE_SDK].concat();
+    Environment::new(target.join("clients").join(format!("langbot-{version}")), &packages)
+}
+
+/// An environment with one whole LangBot.
+fn app_of(target: &Path, version: &str) -> Environment {
+    Environment::new(target.join("clients").join(format!("langbot-app-{version}")), &[&format!("langbot=={version}")])
+}
+
+/// A server for clients of all versions at once.
+fn start(strongbox: &Path) -> Result<Server> {
+    let place = Server::place()?;
+    let config = place.path().join("config.toml");
+    std::fs::write(&config, format!("langbot.allowed_mount_roots = ['{}']\n", place.path().display()))?;
+    Server::start(strongbox, place, |command, directory| {
+        command.args(["box", "--host", "127.0.0.1", "--ws-control-port", "0"]);
+        command.env("STRONGBOX_STATE_DIR", directory.join("state")).env("STRONGBOX_CONFIG", config);
+        command.env("LANGBOT_BOX_CONFIG", CONFIG);
+    })
 }
 
 /// A program of ours, run by the Python of an environment. It leaves no compiled files among the sources.
-fn python(environment: &Path, program: &Path) -> Command {
+fn python(environment: &Environment, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(environment.join("bin/python")).arg("-B").arg(program);
+    command.args(["--pdeathsig", "KILL"]).arg(environment.program("python")).arg("-B").arg(program);
     cargo::without_cargo_traces(&mut command);
     command
 }
 
 fn driver(proof: &Proof, server: &Server, version: &str, transport: &str, strongbox: &Path) -> Command {
-    let mut command = python(&place(&proof.target, "sdk", version), &drivers(proof).join("main.py"));
+    let mut command = python(&sdk(&proof.target, version), &drivers(proof).join("main.py"));
     let start = format!("[{:?}, \"box\"]", strongbox.display().to_string());
-    let directory = server.place().join(format!("{version}-{transport}"));
+    let directory = server.directory().join(format!("{version}-{transport}"));
     command.args(["--transport", transport, "--command", &start, "--directory"]).arg(directory);
     if transport == "ws" {
         command.args(["--url", &server.url("http")]);
@@ -151,66 +167,16 @@ fn finish(proof: &mut Proof, server: Server, endings: &[Ending]) -> Result<Verdi
     })
 }
 
-/// An environment of Python, and what it must hold.
-struct Wanted {
-    place: PathBuf,
-    packages: Vec<String>,
-}
-
-impl Wanted {
-    fn sdk(target: &Path, version: &str) -> Self {
-        let packages = std::iter::once(format!("langbot-plugin=={version}"));
-        let packages = packages.chain(BESIDE_SDK.iter().map(ToString::to_string)).collect();
-        Self { place: place(target, "sdk", version), packages }
-    }
-
-    fn app(target: &Path, version: &str) -> Self {
-        Self { place: place(target, "app", version), packages: vec![format!("langbot=={version}")] }
-    }
-
-    /// Written last: an installation that was interrupted does not have it.
-    fn mark(&self) -> PathBuf {
-        self.place.join("installed")
-    }
-
-    fn is_there(&self) -> bool {
-        std::fs::read_to_string(self.mark()).is_ok_and(|text| text == self.packages.join(" "))
-    }
-
-    fn install(&self) -> Result<()> {
-        let mut make = Command::new("python3");
-        make.args(["-m", "venv", "--clear"]).arg(&self.place);
-        succeed(make).context("python3 -m venv (package python3-venv)")?;
-        let mut fetch = Command::new(self.place.join("bin/pip"));
-        fetch.args(["install", "--quiet", "--disable-pip-version-check"]).args(&self.packages);
-        succeed(fetch)?;
-        Ok(std::fs::write(self.mark(), self.packages.join(" "))?)
-    }
-}
-
 /// Makes the environments that are not there yet, all at the same time: most of the time is spent waiting.
-fn install(proof: &mut Proof, wanted: Vec<Wanted>) -> Result<()> {
-    let missing: Vec<Wanted> = wanted.into_iter().filter(|it| !it.is_there()).collect();
+fn install(proof: &mut Proof, wanted: Vec<Environment>) -> Result<()> {
+    let missing: Vec<Environment> = wanted.into_iter().filter(|it| !it.is_there()).collect();
     for it in &missing {
-        proof.log.write(&format!("installing {}", it.packages.join(" ")));
+        proof.log.write(&format!("installing {}", it.packages()));
     }
-    let threads: Vec<_> = missing.into_iter().map(|it| std::thread::spawn(move || it.install())).collect();
+    let threads: Vec<_> = missing.into_iter().map(|it| std::thread::spawn(move || it.ensure())).collect();
     let outcomes: Vec<Result<()>> =
         threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?).collect();
     outcomes.into_iter().collect()
-}
-
-/// Runs a program to its end, with a limit; the last line that it said is the reason of a failure.
-fn succeed(mut command: Command) -> Result<()> {
-    command.stdin(Stdio::null());
-    let mut last = String::from("failed silently");
-    let ending = run::streamed(command, INSTALL_TIME_MAX, |line| {
-        if !line.trim().is_empty() {
-            line.clone_into(&mut last);
-        }
-    })?;
-    ensure!(ending.is_success(), "{last}");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{Follow, Inner, OutputChunk, Service};
 use crate::audit::{AuditEntry, Outcome};
 use crate::call::{CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, ExecStatus, StdinChunk, StreamName, Target};
 use crate::caller::Caller;
-use crate::output::{Clipped, unfinished_bytes};
+use crate::output::Clipped;
 use crate::session::{OnTimeout, SessionConfig, SessionId, SessionRequest};
 use crate::store::ExecRow;
 use crate::{Error, Result, environment, hexadecimal, limits, link};
@@ -304,37 +304,13 @@ pub(super) async fn clipped_output(standing: &Standing, exec: &Exec, info: &Exec
             return Ok(Clipped { text: String::new(), truncated: false });
         }
         match exec.output_head_bytes {
-            Some(bytes_max) => head_of(standing, exec, stream, bytes_max, bytes).await,
+            Some(bytes_max) => standing.journal.head(&exec.id, stream, bytes_max, bytes).await,
             None => standing.journal.clipped(&exec.id, stream, exec.output_limit_chars).await,
         }
     };
     let stdout = clipped(box_wire::StreamName::Stdout, info.stdout_bytes).await?;
     let stderr = clipped(box_wire::StreamName::Stderr, info.stderr_bytes).await?;
     Ok((stdout, stderr))
-}
-
-/// The beginning of a stream, of whole characters, as long as nothing is missing in it.
-async fn head_of(
-    standing: &Standing,
-    exec: &Exec,
-    stream: box_wire::StreamName,
-    bytes_max: usize,
-    total: u64,
-) -> Result<Clipped> {
-    let chunk = standing.journal.read(&exec.id, stream, 0, bytes_max).await?;
-    let mut head = if chunk.start == 0 { chunk.bytes } else { Vec::new() };
-    while head.len() < bytes_max && (head.len() as u64) < total {
-        let next = standing.journal.read(&exec.id, stream, head.len() as u64, bytes_max - head.len()).await?;
-        if next.bytes.is_empty() || next.gap {
-            break;
-        }
-        head.extend_from_slice(&next.bytes);
-    }
-    let truncated = (head.len() as u64) < total;
-    if truncated {
-        head.truncate(head.len() - unfinished_bytes(&head));
-    }
-    Ok(Clipped { text: String::from_utf8_lossy(&head).into_owned(), truncated })
 }
 
 /// What goes into a command.

@@ -27,10 +27,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::AuditLog;
+use crate::cached::Cached;
 use crate::caller::{Caller, Scope, TenantId};
 use crate::session::SessionId;
 use crate::store::{SessionKey, Store};
-use crate::{Backend, BackendName, Capabilities, Error, Result};
+use crate::{Backend, BackendName, Capabilities, Error, Result, limits};
 
 pub use follow::Follow;
 use session::Session;
@@ -191,6 +192,8 @@ struct Inner {
     /// Told when the service stops.
     stopping: CancellationToken,
     watched: Watched,
+    /// What the backend said of itself lately.
+    capabilities: Cached<Capabilities>,
     started_at: Timestamp,
 }
 
@@ -211,6 +214,7 @@ impl Service {
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             watched: Watched::default(),
+            capabilities: Cached::new(limits::CAPABILITIES_AGE_MAX),
             started_at: Timestamp::now(),
         };
         let service = Self { inner: Arc::new(inner) };
@@ -247,10 +251,11 @@ impl Service {
         })
     }
 
-    /// Whether boxes can be made here, and what they hold.
+    /// Whether boxes can be made here, and what they hold. Looked at now and then: many ask, and looking costs.
     pub async fn backend_info(&self, caller: &Caller) -> Result<(BackendName, Capabilities)> {
         caller.require(Scope::Exec)?;
-        Ok((self.inner.backend.name(), self.inner.backend.probe().await))
+        let probe = async { Ok::<_, Error>(self.inner.backend.probe().await) };
+        Ok((self.inner.backend.name(), self.inner.capabilities.get(probe).await?))
     }
 
     /// What went wrong lately for the caller's tenant, newest first.

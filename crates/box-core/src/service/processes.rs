@@ -15,7 +15,7 @@ use super::sessions::{Lost, entry};
 use super::{Inner, Service};
 use crate::audit::{AuditEntry, Outcome};
 use crate::call::{ExecInfo, Launch, ProcessCall, ProcessId, ProcessInfo, Replace, RestartPolicy};
-use crate::caller::Caller;
+use crate::caller::{Caller, TenantId};
 use crate::session::{SessionId, SessionRequest};
 use crate::store::{Change, ExecRow, Wait};
 use crate::{Error, Result, fault, limits, link, shell};
@@ -133,7 +133,7 @@ impl Inner {
 
     /// Puts a process into the session's list, in one step with looking whether its id is taken and there is room.
     fn claim_process(&self, caller: &Caller, session: &Session, call: ProcessCall) -> Result<Arc<Process>> {
-        let (running, limit) = self.processes_and_limit(caller);
+        let limit_reached = self.processes_limit_reached(caller);
         let cwd = session.with_config(|config| workdir(config, call.cwd.as_ref())).to_string();
         let mut processes = lock(&session.processes);
         if processes.get(&call.process_id).is_some_and(|process| process.is_running()) {
@@ -143,7 +143,7 @@ impl Inner {
                 what: "is already running; stop it first, or use another process_id".to_owned(),
             });
         }
-        if running >= limit {
+        if let Some(limit) = limit_reached {
             return Err(Error::Capacity {
                 what: "managed process".to_owned(),
                 limit,
@@ -156,16 +156,13 @@ impl Inner {
         Ok(process)
     }
 
-    /// Running processes, and how many there may be: for all together, or for the caller's door where that has less room.
-    fn processes_and_limit(&self, caller: &Caller) -> (usize, usize) {
+    /// How many processes there may be, when there are as many.
+    fn processes_limit_reached(&self, caller: &Caller) -> Option<usize> {
         let sessions = self.lock_sessions();
-        let running = |counts: &dyn Fn(&Session) -> bool| -> usize {
-            sessions.values().filter(|session| counts(session)).map(|session| session.processes_running()).sum()
+        let held = |counts: &dyn Fn(&TenantId) -> bool| {
+            sessions.values().filter(|it| counts(&it.key.tenant)).map(|it| it.processes_running()).sum()
         };
-        let all = (running(&|_| true), self.config().max_managed_processes);
-        let Some(ceiling) = &caller.ceiling else { return all };
-        let of_door = (running(&|session| ceiling.counts(&session.key.tenant)), ceiling.max_managed_processes);
-        if all.0 >= all.1 { all } else { of_door }
+        caller.limit_reached(held, self.config().max_managed_processes, |ceiling| ceiling.max_managed_processes)
     }
 
     async fn note_process(&self, caller: &Caller, process: &Process) {

@@ -10,7 +10,7 @@ use super::session::{Phase, Session, Standing, lost};
 use super::{Inner, Service, ServiceConfig, StopMode};
 use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
-use crate::caller::{Caller, Ceiling, Scope};
+use crate::caller::{Caller, Scope, TenantId};
 use crate::journal::Journal;
 use crate::session::{
     AbsentSession, ChangedMounts, SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, VanishedBox,
@@ -223,13 +223,8 @@ impl Inner {
         if let Some(session) = sessions.get(key) {
             return existing(session, request, &settings);
         }
-        let ceiling = caller.ceiling.as_ref();
-        let of_door = |ceiling: &Ceiling| sessions.keys().filter(|key| ceiling.counts(&key.tenant)).count();
-        let counts = ceiling.map(|ceiling| (of_door(ceiling), ceiling.max_sessions));
-        let full = |(count, limit): &(usize, usize)| count >= limit;
-        if let Some((_, limit)) =
-            [Some((sessions.len(), settings.max_sessions)), counts].into_iter().flatten().find(full)
-        {
+        let held = |counts: &dyn Fn(&TenantId) -> bool| sessions.keys().filter(|key| counts(&key.tenant)).count();
+        if let Some(limit) = caller.limit_reached(held, settings.max_sessions, |ceiling| ceiling.max_sessions) {
             return Err(Error::Capacity {
                 what: "session".to_owned(),
                 limit,

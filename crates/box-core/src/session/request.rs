@@ -155,6 +155,12 @@ impl Ord for HostPathMode {
 }
 
 impl SessionRequest {
+    /// Asks nothing, but that the session exists.
+    pub fn of_existing() -> Self {
+        let rules = DoorRules { absent_session: AbsentSession::Refused, ..DoorRules::default() };
+        Self { rules, ..Self::default() }
+    }
+
     /// Decides every field, and checks it.
     pub fn resolve(&self, default_profile: &str, ttl_sec: u64) -> Result<SessionConfig> {
         let name = self.profile.as_deref().unwrap_or(default_profile);

@@ -48,8 +48,7 @@ async fn run(
     call: ProcessCall,
 ) -> Result<(StatusCode, Json<ProcessInfo>), Failure> {
     // Old clients make the session first and expect to be told when it is not there.
-    app.service().get_session(caller, session).await?;
-    let request = SessionRequest::default();
+    let request = SessionRequest::of_existing();
     let call = ProcessCall { launch: Launch::LoginShell, ..call };
     let info = app.service().start_process(caller, session, &request, call).await?;
     Ok((StatusCode::CREATED, shown(Json(info))))

@@ -10,6 +10,7 @@ use box_wire::Program;
 
 use crate::body::Fields;
 use crate::failure::Failure;
+use crate::original::{STREAM_BYTES_MAX, TIMEOUT_SEC_MAX, clip_notice, timeout_notice};
 
 /// The fields of the old model, all of which are in every body of its client.
 const FIELDS: [&str; 13] = [
@@ -30,10 +31,6 @@ const FIELDS: [&str; 13] = [
 
 /// Where commands run when the body does not say.
 const WORKDIR: &str = "/workspace";
-/// Longest deadline. The old client has bounds of its own, and the old server had none.
-const TIMEOUT_SEC_MAX: u64 = 24 * 60 * 60;
-/// Most bytes of each stream in a result.
-const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Which form a body has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,7 +66,7 @@ impl Form {
             Program::Shell(line) => shell::login_at(workdir, line)?,
             argv @ Program::Argv(_) => argv.clone(),
         };
-        let output_head_bytes = Some(OUTPUT_BYTES_MAX);
+        let output_head_bytes = Some(STREAM_BYTES_MAX);
         Ok(ExecCall { program, workdir: None, on_timeout: Some(OnTimeout::Destroy), output_head_bytes, ..call })
     }
 
@@ -109,7 +106,7 @@ fn shown(result: ExecResult, timeout_ms: Option<u64>) -> ExecResult {
     if info.status == ExecStatus::TimedOut {
         info.exit_code = None;
         if stderr.is_empty() {
-            stderr = format!("Command timed out after {} seconds.", timeout_ms.unwrap_or_default() / 1000);
+            stderr = timeout_notice(timeout_ms.unwrap_or_default() / 1000);
         }
     } else {
         info.exit_code = info.shell_code();
@@ -119,9 +116,9 @@ fn shown(result: ExecResult, timeout_ms: Option<u64>) -> ExecResult {
 
 fn clipped(text: &str, bytes: u64) -> String {
     let text = text.trim();
-    match bytes.saturating_sub(OUTPUT_BYTES_MAX as u64) {
+    match bytes.saturating_sub(STREAM_BYTES_MAX as u64) {
         0 => text.to_owned(),
-        beyond => format!("{text}\n... [raw output clipped at {OUTPUT_BYTES_MAX} bytes, {beyond} bytes discarded]"),
+        beyond => text.to_owned() + &clip_notice(STREAM_BYTES_MAX, beyond),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 #[utoipa::path(get, path = "/v1/health", tag = "service",
     responses((status = 200, description = "How the backend stands", body = HealthView)))]
 pub(crate) async fn health(State(app): State<App>, Who(caller): Who) -> Result<Json<HealthView>, Failure> {
-    let (name, found) = app.backend(&caller).await?;
+    let (name, found) = app.service().backend_info(&caller).await?;
     Ok(Json(HealthView { name, available: found.available }))
 }
 
@@ -30,7 +30,7 @@ pub(crate) async fn status(State(app): State<App>, Who(caller): Who) -> Result<J
 #[utoipa::path(get, path = "/v1/backend", tag = "service",
     responses((status = 200, description = "What was found", body = BackendView)))]
 pub(crate) async fn backend(State(app): State<App>, Who(caller): Who) -> Result<Json<BackendView>, Failure> {
-    let (name, found) = app.backend(&caller).await?;
+    let (name, found) = app.service().backend_info(&caller).await?;
     Ok(Json(BackendView::new(name, found)))
 }
 

@@ -1,15 +1,17 @@
 //! Who opens a connection at this door, told by its headers and by where it comes from.
 
-use http::{HeaderMap, HeaderName};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderName, StatusCode};
 use subtle::ConstantTimeEq;
 
 use super::tenancy::InstanceId;
 use super::{Client, LangBot};
 use crate::app::App;
 use crate::gate::Peer;
+use crate::observe::Verbatim;
 
 /// The header that names the client's instance. Clients that know nothing of instances do not send it.
-const INSTANCE: HeaderName = HeaderName::from_static("x-langbot-instance-id");
+pub(super) const INSTANCE: HeaderName = HeaderName::from_static("x-langbot-instance-id");
 /// The header with the secret that client and server share.
 const CONTROL_TOKEN: HeaderName = HeaderName::from_static("x-langbot-box-control-token");
 
@@ -25,6 +27,12 @@ pub(crate) enum Newcomer {
 /// Why nobody is told: whoever has no business here learns nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unauthorized;
+
+impl IntoResponse for Unauthorized {
+    fn into_response(self) -> Response {
+        Verbatim::wrap((StatusCode::UNAUTHORIZED, "Unauthorized").into_response())
+    }
+}
 
 /// Tells who knocks. Without a shared secret only programs of this machine are let in, and by TCP only while the other doors
 /// need no token either; unless the operator wants strangers served.

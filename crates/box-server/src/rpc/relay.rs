@@ -8,12 +8,12 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::response::{IntoResponse, Response};
 use box_core::call::{ProcessId, ProcessInfo, ProcessStatus};
 use box_core::{Caller, Error, Scope, Service, SessionId};
-use http::{HeaderMap, StatusCode, header, request::Parts};
+use http::{HeaderMap, StatusCode, request::Parts};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::fault::{Class, Fault};
-use super::handshake::{self, Newcomer};
+use super::handshake::{self, Newcomer, Unauthorized};
 use super::tenancy::{InstanceId, Place as Sessions};
 use super::{Client, LangBot, held};
 use crate::app::App;
@@ -23,8 +23,6 @@ use crate::gate::Peer;
 use crate::observe::Verbatim;
 use crate::socket::{Busy, Entry, Place, Relays};
 
-/// The header that tells LangBot's clients of workspaces from all others.
-const INSTANCE: &str = "x-langbot-instance-id";
 /// Which workspace.
 const WORKSPACE: &str = "x-langbot-workspace-id";
 /// Which generation of it.
@@ -71,18 +69,14 @@ pub(crate) enum Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let response = match self {
-            Self::Unauthorized => {
-                let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-                (StatusCode::UNAUTHORIZED, kind, "Unauthorized").into_response()
-            }
+        match self {
+            Self::Unauthorized => Unauthorized.into_response(),
             Self::Langbot(fault) => {
                 let error = json!({ "error": { "code": fault.class.name(), "message": fault.text } });
-                (StatusCode::BAD_REQUEST, axum::Json(error)).into_response()
+                Verbatim::wrap((StatusCode::BAD_REQUEST, axum::Json(error)).into_response())
             }
-            Self::Rest(failure) => return failure.into_response(),
-        };
-        Verbatim::wrap(response)
+            Self::Rest(failure) => failure.into_response(),
+        }
     }
 }
 
@@ -134,7 +128,7 @@ impl FromRequestParts<App> for Visit {
 
 async fn admit(app: &App, head: &Parts, asked: &Asked) -> Result<Visit, Refusal> {
     let peer = head.extensions.get::<Peer>().copied().ok_or_else(Failure::unauthorized)?;
-    let is_of_workspace = head.headers.contains_key(INSTANCE);
+    let is_of_workspace = head.headers.contains_key(handshake::INSTANCE);
     if !is_of_workspace && auth::shows_token(&head.headers) {
         let caller = auth::identify(app, Scope::Exec, head).await?;
         return find(app.service(), caller, asked, Form::Rest, Entry::Refuse).await;

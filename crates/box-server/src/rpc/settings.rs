@@ -90,10 +90,12 @@ impl Settings {
         let limits = Limits::read(object(&kept, "limits", Class::Value)?.as_ref())?;
         let backend = backend(kept.get("backend"), config, own_name)?;
         let local = object(&kept, "local", Class::Validation)?.unwrap_or_default();
-        let host_root = text(&local, "host_root")?.map(|path| paths::absolute(Path::new(&path)));
-        let mount_roots = mount_roots(&local, host_root.as_deref(), config)?;
+        let host_root = text(&local, "host_root")?.map(PathBuf::from);
+        let named_roots = named_roots(&local, host_root.as_deref(), config)?;
+        let mount_roots: Vec<PathBuf> = named_roots.iter().map(|root| paths::absolute(root)).collect();
+        let floating_roots: Vec<PathBuf> = named_roots.iter().filter_map(|root| paths::relative(root)).collect();
+        let host_root = host_root.map(|path| paths::absolute(&path));
         let default_workspace = default_workspace(&local, host_root.as_deref())?;
-        let floating_roots = floating_roots(&local, config)?;
         let default_workspace = made(default_workspace, &mount_roots, &floating_roots)?;
         let base = host_root.unwrap_or_else(|| config.data_dir.clone());
         let skills_root = base.join(text(&local, "skills_root")?.as_deref().unwrap_or(SKILLS));
@@ -196,7 +198,7 @@ fn backend(asked: Option<&Value>, config: &LangBotConfig, own_name: &str) -> Res
 }
 
 /// The operator's roots, or else those that the settings name, or else the one that they live in.
-fn mount_roots(
+fn named_roots(
     local: &Map<String, Value>,
     host_root: Option<&Path>,
     config: &LangBotConfig,
@@ -204,20 +206,8 @@ fn mount_roots(
     if let Some(roots) = &config.allowed_mount_roots {
         return Ok(roots.iter().map(|root| paths::absolute(root)).collect());
     }
-    let named: Vec<PathBuf> = paths::list(local.get("allowed_mount_roots"))?;
+    let named = paths::list(local.get("allowed_mount_roots"))?;
     if named.is_empty() { Ok(host_root.map(Path::to_owned).into_iter().collect()) } else { Ok(named) }
-}
-
-/// Those of the same that are relative. None when the operator has named roots.
-fn floating_roots(local: &Map<String, Value>, config: &LangBotConfig) -> Result<Vec<PathBuf>, Fault> {
-    if config.allowed_mount_roots.is_some() {
-        return Ok(Vec::new());
-    }
-    let mut named = paths::named(local.get("allowed_mount_roots"))?;
-    if named.is_empty() {
-        named.extend(text(local, "host_root")?.map(PathBuf::from));
-    }
-    Ok(named.iter().filter(|root| root.is_relative()).filter_map(|root| paths::plain(root)).collect())
 }
 
 /// The default workspace, once it exists. One that counts from where LangBot runs need not be here.

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::fault::Fault;
 use super::model::{self, Model, Problem, Read, trimmed};
+use crate::original::TIMEOUT_SEC_MAX;
 
 /// The image of clients that name none.
 const IMAGE: &str = "rockchin/langbot-sandbox:latest";
@@ -23,8 +24,6 @@ const SKILL_NAME_CHARS_MAX: usize = 64;
 /// Bytes of each stream of a managed process that wait for their reader. The original let the process wait instead, as soon as a
 /// pipe was full; ours goes on, and only an MCP client that falls behind by more than this misses whole lines.
 const PROCESS_JOURNAL_BYTES_MAX: u64 = 64 << 20;
-/// Longest deadline of a command: a day. A longer one is asked for in vain, but not refused.
-const TIMEOUT_SEC_MAX: u64 = 24 * 3600;
 /// Where artifacts are mounted that are named by what they hold, and nothing else.
 const ARTIFACTS: &str = "/opt/langbot-artifacts";
 

@@ -2,23 +2,20 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use box_core::{BackendName, Caller, Capabilities, Service};
+use box_core::{Caller, Capabilities, Service};
 use serde_json::{Map, Value, json};
 
 use super::admission::{Found, Readiness};
 use super::fault::{Class, Fault};
 use super::settings::{BackendChoice, Settings};
 use super::{LangBot, LangBotConfig};
-use crate::cached::Cached;
-use crate::limits;
 
-/// The settings that hold, and what was found of the backend lately.
+/// The settings that hold.
 #[derive(Debug)]
 pub(crate) struct Standing {
     settings: RwLock<Arc<Settings>>,
     /// One change at a time: each is laid over the one before.
     changing: tokio::sync::Mutex<()>,
-    backend: Cached<(BackendName, Capabilities)>,
 }
 
 impl Standing {
@@ -27,7 +24,6 @@ impl Standing {
         Self {
             settings: RwLock::new(Arc::new(Settings::initial(config, &service.backend_name().to_string()))),
             changing: tokio::sync::Mutex::default(),
-            backend: Cached::new(limits::READINESS_AGE_MAX),
         }
     }
 }
@@ -113,10 +109,9 @@ impl LangBot {
         ])
     }
 
-    /// What the backend says of itself, looked at now and then.
+    /// What the backend says of itself.
     async fn capabilities(&self) -> Capabilities {
-        let caller = Caller::local();
-        match self.0.standing.backend.get(self.0.service.backend_info(&caller)).await {
+        match self.0.service.backend_info(&Caller::local()).await {
             Ok((_, capabilities)) => capabilities,
             Err(error) => {
                 tracing::error!(error = %error, "the backend cannot be asked");

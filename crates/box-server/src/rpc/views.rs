@@ -9,9 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::spec::BoxSpec;
 use super::tenancy::Place;
+use crate::original::{STREAM_BYTES_MAX, clip_notice, timeout_notice};
 
-/// Most bytes of each stream that a reply carries.
-pub(crate) const STREAM_BYTES_MAX: usize = 1 << 20;
 /// What a reply consists of besides the two streams.
 const REPLY_REST_BYTES: usize = 4096;
 
@@ -99,7 +98,7 @@ impl Names<'_> {
         let stdout = stream(&result.stdout, &result.stderr, result.stdout_truncated, info.stdout_bytes);
         let mut stderr = stream(&result.stderr, &result.stdout, result.stderr_truncated, info.stderr_bytes);
         if timed_out && stderr.is_empty() {
-            stderr = format!("Command timed out after {} seconds.", spec.timeout_sec);
+            stderr = timeout_notice(spec.timeout_sec);
         }
         fields(json!({
             "session_id": self.place.shown(&spec.session_id),
@@ -166,7 +165,7 @@ impl Stream<'_> {
         let is_head = kept.len() == self.text.len() && kept.len() + 4 > self.head;
         let bytes = if is_head { self.head } else { kept.len() };
         let discarded = self.total.saturating_sub(bytes as u64);
-        format!("{kept}\n... [raw output clipped at {bytes} bytes, {discarded} bytes discarded]")
+        kept.to_owned() + &clip_notice(bytes, discarded)
     }
 }
 

@@ -27,8 +27,9 @@ pub(crate) async fn open(
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let Ok(client) = identify(&app, peer, &headers, Newcomer::Pin).await else {
-        return Verbatim::wrap((StatusCode::UNAUTHORIZED, "Unauthorized").into_response());
+    let client = match identify(&app, peer, &headers, Newcomer::Pin).await {
+        Ok(client) => client,
+        Err(unauthorized) => return unauthorized.into_response(),
     };
     let Ok(upgrade) = upgrade else {
         let message = "this path speaks WebSocket only; connect with a WebSocket client";

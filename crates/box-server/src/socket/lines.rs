@@ -1,5 +1,7 @@
 //! Bytes become lines: whole ones, of whole characters.
 
+use box_core::output::unfinished_bytes;
+
 use crate::limits;
 
 /// One line, without its end, and where the next one starts in the stream.
@@ -30,7 +32,7 @@ impl Lines {
                 self.pending.pop();
             }
             if is_whole || self.pending.len() >= limits::RELAY_LINE_BYTES_MAX {
-                let kept = if is_whole { 0 } else { unfinished(&self.pending) };
+                let kept = if is_whole { 0 } else { unfinished_bytes(&self.pending) };
                 let line = self.take(kept, next);
                 whole.extend(line);
                 self.lost &= !is_whole;
@@ -57,22 +59,6 @@ impl Lines {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         (!self.lost).then(|| Line { text, next: next - kept as u64 })
     }
-}
-
-/// Bytes at the end that begin a character and do not finish it.
-fn unfinished(bytes: &[u8]) -> usize {
-    let tail = &bytes[bytes.len().saturating_sub(3)..];
-    let start = tail.iter().rposition(|byte| *byte >= 0xc0);
-    let length = |lead: u8| {
-        if lead >= 0xf0 {
-            4
-        } else if lead >= 0xe0 {
-            3
-        } else {
-            2
-        }
-    };
-    start.map(|at| (tail.len() - at, length(tail[at]))).filter(|(have, need)| have < need).map_or(0, |(have, _)| have)
 }
 
 #[cfg(test)]

@@ -166,12 +166,13 @@ impl Call<'_> {
     pub(super) async fn session(&self) -> Result<(&str, SessionId), Fault> {
         let logical = self.text("session_id")?;
         let literal = self.place.session_id(logical)?;
-        let shown = self.place.shown(logical);
-        let called = held::called(self.door.service(), &self.caller()?, &self.place, &shown).await;
-        let called = called.map_err(self.fault(logical))?;
-        let is_there = called.contains(&literal) || shown != logical.trim();
-        let meant = if is_there { None } else { called.into_iter().next() };
-        Ok((logical, meant.unwrap_or(literal)))
+        let (service, caller) = (self.door.service(), self.caller()?);
+        let is_as_shown = self.place.shown(logical) == logical.trim();
+        if !is_as_shown || held::is_there(service, &caller, &literal).await.map_err(self.fault(logical))? {
+            return Ok((logical, literal));
+        }
+        let alike = held::called(service, &caller, &self.place, logical.trim()).await.map_err(self.fault(logical))?;
+        Ok((logical, alike.into_iter().next().unwrap_or(literal)))
     }
 
     /// Says of an error what clients know it as.

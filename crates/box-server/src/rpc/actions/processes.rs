@@ -2,7 +2,6 @@
 
 use box_core::SessionRequest;
 use box_core::call::ProcessId;
-use box_core::session::{AbsentSession, DoorRules};
 use serde_json::{Map, Value};
 
 use super::{Answer, Call};
@@ -15,8 +14,7 @@ pub(super) async fn start(call: &Call<'_>) -> Answer {
     let sent = call.data.get("spec").ok_or_else(|| Fault::missing("spec"))?;
     let sent = sent.as_object().ok_or_else(|| Fault::new(Class::Validation, "spec must be an object"))?;
     let process = spec::process_call(sent)?;
-    let rules = DoorRules { absent_session: AbsentSession::Refused, ..DoorRules::default() };
-    let request = SessionRequest { rules, ..SessionRequest::default() };
+    let request = SessionRequest::of_existing();
     let started = call.door.service().start_process(&call.caller()?, &id, &request, process).await;
     Ok(call.names().process(&started.map_err(call.fault(logical))?))
 }

@@ -35,7 +35,7 @@ fn existing(path: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// A relative path of nothing but names; nothing when it is none.
-pub(super) fn plain(path: &Path) -> Option<PathBuf> {
+pub(super) fn relative(path: &Path) -> Option<PathBuf> {
     let mut names = PathBuf::new();
     for component in path.components() {
         match component {
@@ -53,13 +53,8 @@ pub(super) fn ending_with(path: &Path, root: &Path) -> Option<PathBuf> {
     ancestors.into_iter().rev().find(|ancestor| ancestor.ends_with(root)).map(Path::to_owned)
 }
 
-/// Roots from the root of the host, as [`named`].
-pub(super) fn list(value: Option<&Value>) -> Result<Vec<PathBuf>, Fault> {
-    Ok(named(value)?.iter().map(|path| absolute(path)).collect())
-}
-
 /// Roots as a list, or as one text with commas.
-pub(super) fn named(value: Option<&Value>) -> Result<Vec<PathBuf>, Fault> {
+pub(super) fn list(value: Option<&Value>) -> Result<Vec<PathBuf>, Fault> {
     let wrong =
         || Fault::new(Class::Validation, "box.local.allowed_mount_roots must be a list of texts, or one with commas");
     let texts: Vec<&str> = match value {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use box_core::call::ExecCall;
-use box_core::session::{AbsentSession, DoorRules, OnTimeout, SessionInfo, SessionState};
+use box_core::session::{OnTimeout, SessionInfo, SessionState};
 use box_core::{SessionId, SessionRequest};
 use box_wire::Program;
 use futures_util::{StreamExt, stream};
@@ -99,8 +99,7 @@ async fn measure(call: &Call<'_>, session: &SessionId) -> [Tally; 3] {
         ..ExecCall::new(Program::Argv(words))
     };
     // One that has gone meanwhile must not be made anew.
-    let rules = DoorRules { absent_session: AbsentSession::Refused, ..DoorRules::default() };
-    let request = SessionRequest { rules, ..SessionRequest::default() };
+    let request = SessionRequest::of_existing();
     match call.door.service().run(&caller, session, &request, exec).await {
         Ok(result) if result.info.exit_code == Some(0) => read(&result.stdout),
         _ => failed,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// A value that is at most so old.
 #[derive(Debug)]
-pub(crate) struct Cached<T> {
+pub struct Cached<T> {
     age_max: Duration,
     last: Mutex<Option<(Instant, T)>>,
     reader: Semaphore,
@@ -16,12 +16,12 @@ pub(crate) struct Cached<T> {
 
 impl<T: Clone> Cached<T> {
     /// Nothing yet.
-    pub(crate) fn new(age_max: Duration) -> Self {
+    pub fn new(age_max: Duration) -> Self {
         Self { age_max, last: Mutex::new(None), reader: Semaphore::new(1) }
     }
 
     /// The value, read when what is here is too old. Whoever comes meanwhile waits for that reading. A failure is not kept.
-    pub(crate) async fn get<E>(&self, read: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    pub async fn get<E>(&self, read: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         if let Some(value) = self.fresh() {
             return Ok(value);
         }
