@@ -108,8 +108,18 @@ pub(crate) fn has_sub_ids() -> bool {
 
 /// Waits until no process of this machine has `marker` among its arguments.
 pub(crate) fn is_gone(marker: &str) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(3);
-    while is_running(marker) {
+    within_seconds(|| !is_running(marker))
+}
+
+/// Waits until a process of this machine has `marker` among its arguments.
+pub(crate) fn appears(marker: &str) -> bool {
+    within_seconds(|| is_running(marker))
+}
+
+/// Whether it becomes true. The wait is for a busy machine; nothing here takes that long.
+fn within_seconds(condition: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
         if Instant::now() > deadline {
             return false;
         }
@@ -119,7 +129,7 @@ pub(crate) fn is_gone(marker: &str) -> bool {
 }
 
 /// Whether a process of this machine has `marker` among its arguments.
-pub(crate) fn is_running(marker: &str) -> bool {
+fn is_running(marker: &str) -> bool {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let has = |arguments: Vec<u8>| arguments.split(|byte| *byte == 0).any(|argument| argument == marker.as_bytes());
     entries.map(|entry| entry.path().join("cmdline")).filter_map(|file| std::fs::read(file).ok()).any(has)
