@@ -33,10 +33,11 @@ fn what_cannot_be_started_has_exit_codes_of_its_own() {
 #[test]
 fn a_deadline_ends_the_whole_tree() {
     let start = Instant::now();
-    let late = Strongbox::new().option("--timeout=0.5").sh("(trap '' TERM; setsid sleep 600) & trap '' TERM; sleep 600");
+    let late =
+        Strongbox::new().option("--timeout=0.5").sh("(trap '' TERM; setsid sleep 600) & trap '' TERM; sleep 600");
     assert_eq!(late.code(), Some(124), "{late:?}");
     assert!(late.stderr.contains("strongbox: killed: the deadline of 0.5 s passed"), "{late:?}");
-    assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_mins(5), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -156,7 +156,10 @@ impl Inner {
         outcome: Result<T>,
     ) -> Result<T> {
         if let Err(error) = &outcome {
-            self.watched.remember(&caller.tenant, operation, Some(id), error);
+            // A name that nobody has is the asker's own affair, as in all calls that only look for one.
+            if !matches!(error, Error::SessionNotFound { .. }) {
+                self.watched.remember(&caller.tenant, operation, Some(id), error);
+            }
             let entry = entry(caller, operation, Outcome::Refused, id);
             self.audit(AuditEntry { detail: Some(error.to_string()), ..entry }).await;
         }
