@@ -92,7 +92,7 @@ fn the_end_of_input_removes_all_boxes_even_persistent_ones_and_does_not_wait_for
     };
     let made = ask(&["session", "create", "kept", "--persistent"]).output().unwrap();
     assert_eq!(made.status.code(), Some(0), "{made:?}");
-    let marker = format!("7{:06}", std::process::id());
+    let marker = support::marker();
     let mut waiting = strongbox(place.path())
         .args(["exec", "--state-dir"])
         .arg(&state)

@@ -6,7 +6,6 @@ mod support;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -44,12 +43,6 @@ fn start(line: &str) -> (Running, BufReader<ChildStdout>) {
     (child, output)
 }
 
-/// An argument that only this run of a test gives to its command, and which `sleep` takes.
-fn marker() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("{}.{}", 4711 + COUNT.fetch_add(1, Ordering::Relaxed), std::process::id())
-}
-
 #[test]
 fn the_first_signal_is_the_commands() {
     for (name, signal) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP), ("QUIT", Signal::QUIT)] {
@@ -64,7 +57,7 @@ fn the_first_signal_is_the_commands() {
 
 #[test]
 fn a_command_that_obeys_a_signal_ends_as_one_does() {
-    let marker = marker();
+    let marker = support::marker();
     let (mut child, _output) = start(&format!("echo ready; exec sleep {marker}"));
     child.send(Signal::TERM);
     assert_eq!(child.wait().code(), Some(128 + 15));
@@ -73,7 +66,7 @@ fn a_command_that_obeys_a_signal_ends_as_one_does() {
 
 #[test]
 fn the_second_signal_removes_the_box() {
-    let marker = marker();
+    let marker = support::marker();
     let (mut child, _output) = start(&format!("trap '' TERM INT; setsid sleep {marker} & echo ready; sleep {marker}"));
     assert!(support::appears(&marker));
     child.send(Signal::TERM);
@@ -86,7 +79,7 @@ fn the_second_signal_removes_the_box() {
 
 #[test]
 fn a_killed_program_takes_its_box_along() {
-    let marker = marker();
+    let marker = support::marker();
     let (mut child, _output) = start(&format!("setsid sleep {marker} & echo ready; sleep {marker}"));
     assert!(support::appears(&marker));
     child.send(Signal::KILL);
@@ -96,7 +89,7 @@ fn a_killed_program_takes_its_box_along() {
 
 #[test]
 fn a_reader_that_goes_away_ends_the_command_quietly() {
-    let marker = marker();
+    let marker = support::marker();
     let mut command = Strongbox::new().command(&["sh", "-c", &format!("echo ready; yes {marker}")]);
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -109,7 +102,7 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
 
 #[test]
 fn a_reader_that_stands_still_does_not_hold_up_a_signal() {
-    let marker = marker();
+    let marker = support::marker();
     let (mut child, _output) = start(&format!("echo ready; exec yes {marker}"));
     std::thread::sleep(Duration::from_millis(200));
     child.send(Signal::TERM);

@@ -101,11 +101,11 @@ fn app_of(target: &Path, version: &str) -> Environment {
 /// A server for clients of all versions at once.
 fn start(strongbox: &Path) -> Result<Server> {
     let place = Server::place()?;
-    let config = place.path().join("config.toml");
+    let (config, state) = (place.path().join("config.toml"), place.path().join("state"));
     std::fs::write(&config, format!("langbot.allowed_mount_roots = ['{}']\n", place.path().display()))?;
-    Server::start(strongbox, place, |command, directory| {
+    Server::start(strongbox, place, |command| {
         command.args(["box", "--host", "127.0.0.1", "--ws-control-port", "0"]);
-        command.env("STRONGBOX_STATE_DIR", directory.join("state")).env("STRONGBOX_CONFIG", config);
+        command.env("STRONGBOX_STATE_DIR", state).env("STRONGBOX_CONFIG", config);
         command.env("LANGBOT_BOX_CONFIG", CONFIG);
     })
 }

@@ -77,7 +77,7 @@ fn start(strongbox: &Path) -> Result<(Server, String)> {
     std::fs::write(place.path().join(HOOKS_MODULE).with_extension("py"), HOOKS)?;
     std::fs::write(&config, "session_ttl_sec = 5\nmax_sessions = 50\nmax_managed_processes = 20\n")?;
     let token = token(strongbox, &state, &config)?;
-    let server = Server::start(strongbox, place, |command, _| {
+    let server = Server::start(strongbox, place, |command| {
         command.args(["serve", "--listen", "127.0.0.1:0", "--on-stop", "destroy-all", "--state-dir"]).arg(state);
         command.arg("--config").arg(config);
     })?;

@@ -23,12 +23,12 @@ impl Server {
     pub(super) fn start(
         strongbox: &Path,
         place: tempfile::TempDir,
-        arguments: impl FnOnce(&mut Command, &Path),
+        arguments: impl FnOnce(&mut Command),
     ) -> Result<Self> {
         let log = std::fs::File::create(place.path().join("log"))?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(strongbox).current_dir(place.path());
-        arguments(&mut command, place.path());
+        arguments(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().context("starting the server")?;
         let mut line = String::new();

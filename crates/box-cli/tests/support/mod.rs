@@ -6,6 +6,7 @@ pub(crate) mod server;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// One call of the program, being put together.
@@ -104,6 +105,12 @@ pub(crate) fn workspace() -> tempfile::TempDir {
 pub(crate) fn has_sub_ids() -> bool {
     let findings = box_native::doctor::findings();
     findings.iter().any(|finding| finding.name == "sub_ids" && finding.state == box_core::backend::FindingState::Good)
+}
+
+/// An argument that only this run of a test gives to its command, and which `sleep` takes.
+pub(crate) fn marker() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("{}.{}", 4711 + COUNT.fetch_add(1, Ordering::Relaxed), std::process::id())
 }
 
 /// Waits until no process of this machine has `marker` among its arguments.

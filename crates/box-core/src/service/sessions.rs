@@ -58,6 +58,15 @@ impl Service {
         Ok(session.info())
     }
 
+    /// Whether the caller has a session of that id, in whatever state.
+    pub fn has_session(&self, caller: &Caller, id: &SessionId) -> Result<bool> {
+        match self.inner.find(caller, id) {
+            Ok(_) => Ok(true),
+            Err(Error::SessionNotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The caller's sessions, in order of their ids.
     #[expect(clippy::unused_async, reason = "doors await every call alike")]
     pub async fn list_sessions(&self, caller: &Caller, filter: &SessionFilter) -> Result<SessionPage> {

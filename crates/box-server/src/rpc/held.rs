@@ -113,13 +113,6 @@ async fn list(service: &Service, caller: &Caller, prefix: String) -> box_core::R
     }
 }
 
-/// Whether there is a session of exactly this id, which comes before all that only begin like it.
-pub(super) async fn is_there(service: &Service, caller: &Caller, id: &SessionId) -> box_core::Result<bool> {
-    let filter = SessionFilter { prefix: Some(id.to_string()), limit: Some(1), ..SessionFilter::default() };
-    let page = service.list_sessions(caller, &filter).await?;
-    Ok(page.sessions.first().is_some_and(|info| info.session_id == *id))
-}
-
 /// The sessions of a place that are shown under this id. Several can be: first comes the one that is literally called that, then
 /// the one that was used last.
 pub(super) async fn called(

@@ -204,7 +204,7 @@ fn named_roots(
     config: &LangBotConfig,
 ) -> Result<Vec<PathBuf>, Fault> {
     if let Some(roots) = &config.allowed_mount_roots {
-        return Ok(roots.iter().map(|root| paths::absolute(root)).collect());
+        return Ok(roots.clone());
     }
     let named = paths::list(local.get("allowed_mount_roots"))?;
     if named.is_empty() { Ok(host_root.map(Path::to_owned).into_iter().collect()) } else { Ok(named) }

@@ -168,7 +168,7 @@ impl Call<'_> {
         let literal = self.place.session_id(logical)?;
         let (service, caller) = (self.door.service(), self.caller()?);
         let is_as_shown = self.place.shown(logical) == logical.trim();
-        if !is_as_shown || held::is_there(service, &caller, &literal).await.map_err(self.fault(logical))? {
+        if !is_as_shown || service.has_session(&caller, &literal).map_err(self.fault(logical))? {
             return Ok((logical, literal));
         }
         let alike = held::called(service, &caller, &self.place, logical.trim()).await.map_err(self.fault(logical))?;
