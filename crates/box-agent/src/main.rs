@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), no_main)]
 
 mod control;
+mod errand;
 mod exec;
 mod outbox;
 mod server;

@@ -280,6 +280,13 @@ pub(crate) fn keep_standard_streams_only() -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Closes every descriptor of this process but the three standard streams.
+pub(crate) fn close_all_but_standard_streams() -> io::Result<()> {
+    // SAFETY: the caller lives in a forked copy that goes on with the standard streams alone and never drops the owners of the
+    // others: it only leaves by `exit_now`.
+    if unsafe { libc::close_range(3, u32::MAX, 0) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Closes every descriptor of this process but one, which it returns under a new number.
 pub(crate) fn close_all_but(keep: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: dup2 onto 0 replaces whatever stood there; nobody in this process reads from it again.

@@ -125,7 +125,7 @@ impl ExecInfo {
     pub fn started(exec_id: ExecId, session_id: SessionId, backend_name: BackendName, program: &Program) -> Self {
         let words = match program {
             Program::Shell(line) => line.clone(),
-            Program::Argv(argv) => argv.join(" "),
+            Program::Argv(_) | Program::Errand(_) => program.argv().join(" "),
         };
         Self {
             exec_id,

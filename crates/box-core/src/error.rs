@@ -1,6 +1,6 @@
 //! What can go wrong, by what the caller can do about it.
 
-use box_wire::{FrameError, Invalid, Refusal};
+use box_wire::{FrameError, Invalid, Refusal, Trouble};
 
 use crate::call::ProcessId;
 use crate::caller::Scope;
@@ -154,6 +154,10 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] Refusal),
 
+    /// What was asked of the files of a box could not be done.
+    #[error(transparent)]
+    File(#[from] Trouble),
+
     /// What came out of a box was not our protocol. The stream was dropped.
     #[error("the box broke the protocol: {0}")]
     Protocol(#[from] FrameError),
@@ -189,6 +193,7 @@ impl Error {
             Self::Forbidden { .. } => "forbidden",
             Self::Stopping => "stopping",
             Self::Refused(_) => "refused",
+            Self::File(trouble) => trouble.code.as_str(),
             Self::Protocol(_) => "protocol",
             Self::Io { .. } => "io",
         }

@@ -70,3 +70,9 @@ pub const EXITED_PROCESSES_MAX: usize = 256;
 pub const RECENT_ERRORS_MAX: usize = 100;
 /// How old what the backend said of itself may be. Looking at it costs processes, and anybody may ask whether we are ready.
 pub const CAPABILITIES_AGE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Deadline of what is asked of files, unless it moves their bytes.
+pub const ERRAND_TIMEOUT_MS: u64 = 60_000;
+
+/// Deadline of a transfer: an hour, as the other side may be slow.
+pub const TRANSFER_TIMEOUT_MS: u64 = 3_600_000;

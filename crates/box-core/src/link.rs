@@ -1,6 +1,7 @@
 //! The host's end of a stream to an agent. Beyond this module everything is untrusted.
 
 mod attached;
+mod errand;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::backend::AgentIo;
 use crate::{AgentStream, Error, Result};
 
 pub use attached::{Attached, AttachedReader, AttachedWriter, attach, start};
+pub use errand::{ErrandOutput, errand};
 
 /// How long after its deadline an exec may stay unreported before the agent itself is given up.
 const REPORT_GRACE: Duration = Duration::from_secs(5);

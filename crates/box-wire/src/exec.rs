@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ExecId, GuestPath, Invalid, limits};
+use crate::{Errand, ExecId, GuestPath, Invalid, limits};
 
 /// One command to run in a box.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,8 @@ pub enum Program {
     Argv(Vec<String>),
     /// A command line for `/bin/sh -c`.
     Shell(String),
+    /// Nothing that is executed: the agent does this itself.
+    Errand(Box<Errand>),
 }
 
 /// Where standard input comes from.
@@ -188,10 +190,14 @@ impl Program {
         match self {
             Self::Argv(argv) => argv.iter().map(String::as_str).collect(),
             Self::Shell(line) => vec!["/bin/sh", "-c", line],
+            Self::Errand(_) => vec!["strongbox-errand"],
         }
     }
 
     fn validate(&self) -> Result<usize, Invalid> {
+        if let Self::Errand(errand) = self {
+            return errand.validate().map(|()| 0);
+        }
         let argv = self.argv();
         if argv.first().is_none_or(|program| program.is_empty()) {
             return Err(Invalid::new("command", "", "a program to run"));

@@ -75,3 +75,36 @@ pub const STARTER_DESCRIPTORS_MAX: usize = 2;
 
 /// Rows and columns of a terminal.
 pub const WINDOW_CELLS_MAX: u16 = 4096;
+
+/// Largest reply of an errand.
+pub const REPLY_BYTES_MAX: usize = 8 << 20;
+
+/// Largest reason on standard error that is read of an errand that broke off.
+pub const REASON_BYTES_MAX: usize = 4 << 10;
+
+/// Entries of a directory that are told at once.
+pub const ENTRIES_MAX: u32 = 10_000;
+
+/// Levels that a listing goes down.
+pub const DEPTH_MAX: u32 = 64;
+
+/// Lines of a file that are told at once.
+pub const LINES_MAX: u32 = 100_000;
+
+/// Bytes of text that are told at once.
+pub const TEXT_BYTES_MAX: u32 = 4 << 20;
+
+/// Files or lines that a search finds.
+pub const MATCHES_MAX: u32 = 10_000;
+
+/// Characters of a matching line that are told.
+pub const MATCH_CHARS_MAX: usize = 500;
+
+/// Longest pattern of a search.
+pub const PATTERN_BYTES_MAX: usize = 8 << 10;
+
+/// Old and new text of one edit together.
+pub const EDIT_TEXT_BYTES_MAX: usize = 2 << 20;
+
+/// Largest file that is edited.
+pub const EDIT_FILE_BYTES_MAX: u64 = 16 << 20;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use box_wire::limits::QUOTED_VALUE_CHARS_MAX;
-use box_wire::{ExecRequest, Refusal, RefusalCode, Stdin, User, WindowSize};
+use box_wire::{Errand, ExecRequest, Program, Refusal, RefusalCode, Stdin, User, WindowSize};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -13,6 +13,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use super::tree::Tree;
+use crate::errand;
 use crate::setup::{self, MemoryTold, Prepared};
 use crate::sys::{self, Block};
 
@@ -49,10 +50,12 @@ struct ChildEnds {
 }
 
 /// Everything the child needs, computed before the fork.
-struct Image {
+struct Image<'a> {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     candidates: Vec<CString>,
+    /// What it does instead of executing anything.
+    errand: Option<&'a Errand>,
     cwd: String,
     user: User,
 }
@@ -100,8 +103,8 @@ fn describe(errno: Errno) -> String {
     io::Error::from(errno).to_string()
 }
 
-impl Image {
-    fn new(request: &ExecRequest, workload: User) -> io::Result<Self> {
+impl<'a> Image<'a> {
+    fn new(request: &'a ExecRequest, workload: User) -> io::Result<Self> {
         let string = |text: &str| CString::new(text).map_err(io::Error::other);
         let argv = request.program.argv();
         let arguments = argv.iter().map(|argument| string(argument)).collect::<io::Result<Vec<_>>>()?;
@@ -116,7 +119,11 @@ impl Image {
             places.map(|place| string(&format!("{place}/{program}"))).collect::<io::Result<Vec<_>>>()?
         };
         let (cwd, user) = (request.cwd.as_str().to_owned(), request.user.unwrap_or(workload));
-        Ok(Self { arguments, environment, candidates, cwd, user })
+        let errand = match &request.program {
+            Program::Errand(errand) => Some(&**errand),
+            Program::Argv(_) | Program::Shell(_) => None,
+        };
+        Ok(Self { arguments, environment, candidates, errand, cwd, user })
     }
 }
 
@@ -188,7 +195,7 @@ fn nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
 }
 
 /// The child's whole life before the program takes over. Every failure is told and ends it.
-fn run_child(image: &Image, mut ends: ChildEnds, prepared: &Prepared) -> ! {
+fn run_child(image: &Image<'_>, mut ends: ChildEnds, prepared: &Prepared) -> ! {
     sys::unblock_signals();
     match ends.status.take() {
         Some(status) => reap_above(image, ends, prepared, &status),
@@ -197,7 +204,7 @@ fn run_child(image: &Image, mut ends: ChildEnds, prepared: &Prepared) -> ! {
 }
 
 /// Without a cgroup: stays above the command as the reaper of everything below, so that no descendant can leave the tree.
-fn reap_above(image: &Image, ends: ChildEnds, prepared: &Prepared, status: &OwnedFd) -> ! {
+fn reap_above(image: &Image<'_>, ends: ChildEnds, prepared: &Prepared, status: &OwnedFd) -> ! {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let command = match sys::fork(None) {
         Ok(None) => start_program(image, &ends, prepared),
@@ -233,7 +240,7 @@ fn reap_above(image: &Image, ends: ChildEnds, prepared: &Prepared, status: &Owne
 /// Bytes by which a reaper tells how its command ended.
 pub(crate) const STATUS_BYTES: usize = 4 + 5 * 8;
 
-fn start_program(image: &Image, ends: &ChildEnds, prepared: &Prepared) -> ! {
+fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! {
     if let MemoryTold::PerBox { entrance, .. } = &prepared.memory
         && let Err(error) = rustix::io::write(entrance, b"0")
     {
@@ -247,6 +254,13 @@ fn start_program(image: &Image, ends: &ChildEnds, prepared: &Prepared) -> ! {
     }
     if let Err(error) = enter(&image.cwd) {
         fail(&ends.verdict, STAGE_WORKDIR, error);
+    }
+    if let Some(errand) = image.errand {
+        // Nothing is executed, so nothing is closed by that; and the news that the work has begun is that the verdict is closed.
+        match sys::close_all_but_standard_streams() {
+            Ok(()) => sys::exit_now(errand::run(errand)),
+            Err(_) => sys::exit_now(126),
+        }
     }
     // As execvp does: a candidate that exists but cannot be executed is remembered, a missing one is not.
     let mut verdict = Errno::NOENT;

@@ -1,9 +1,10 @@
 //! What callers can ask, one method each. Doors translate to these calls and do nothing else.
 //!
-//! The methods are in `sessions`, `execs` and `processes`; `session`, `exec` and `process` are what lives behind them. Everything
+//! The methods are in `sessions`, `execs`, `processes` and `errands`; `session`, `exec` and `process` are what lives behind them. Everything
 //! that outlasts a call runs in a tracked task: a caller who hangs up leaves nothing half-made. No lock is held while anything
 //! is waited for.
 
+mod errands;
 mod exec;
 mod execs;
 mod follow;
@@ -33,6 +34,7 @@ use crate::session::SessionId;
 use crate::store::{SessionKey, Store};
 use crate::{Backend, BackendName, Capabilities, Error, Result, limits};
 
+pub use errands::{ErrandBytes, ErrandCall, NO_INPUT};
 pub use follow::Follow;
 use session::Session;
 pub use sessions::Created;
@@ -306,7 +308,12 @@ impl Inner {
 
     /// The session of an id, in whatever state it is.
     fn find(&self, caller: &Caller, id: &SessionId) -> Result<Arc<Session>> {
-        caller.require(Scope::Exec)?;
+        self.find_for(caller, id, Scope::Exec)
+    }
+
+    /// The session of an id, for a caller who needs only this right.
+    fn find_for(&self, caller: &Caller, id: &SessionId, scope: Scope) -> Result<Arc<Session>> {
+        caller.require(scope)?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         let found = self.lock_sessions().get(&key).cloned();
         found.ok_or_else(|| Error::SessionNotFound { session: id.clone() })

@@ -64,7 +64,7 @@ impl Form {
         let workdir = call.workdir.as_ref().map_or(WORKDIR, |path| path.as_str());
         let program = match &call.program {
             Program::Shell(line) => shell::login_at(workdir, line)?,
-            argv @ Program::Argv(_) => argv.clone(),
+            other => other.clone(),
         };
         let output_head_bytes = Some(STREAM_BYTES_MAX);
         Ok(ExecCall { program, workdir: None, on_timeout: Some(OnTimeout::Destroy), output_head_bytes, ..call })

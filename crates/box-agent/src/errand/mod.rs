@@ -1,0 +1,97 @@
+//! What the agent does itself, in a child that is confined like every command: files, listings, searches.
+//!
+//! The child works with its three standard streams and nothing else. It may block, grow and die like any command; the agent
+//! above only moves its bytes. Nothing here trusts what lies in the box, but nothing here guards the box either: that was done
+//! before, by its mounts and by the loss of all rights.
+
+mod files;
+mod place;
+
+use std::io::{self, Write};
+
+use box_wire::errand::{Reply, encode};
+use box_wire::{Answer, Errand, Trouble, TroubleCode, Work};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use place::Place;
+
+/// Does the work; the result is the exit code of the child.
+pub(crate) fn run(errand: &Errand) -> i32 {
+    let mut output = Output;
+    let reply = Place::new(&errand.root).and_then(|place| perform(&place, &errand.work, &mut output));
+    match reply {
+        Ok(Told::Now(answer)) => i32::from(output.reply(&Ok(answer)).is_err()),
+        Ok(Told::Before(Ok(()))) => 0,
+        Ok(Told::Before(Err(error))) => {
+            // Nobody can be told when that fails.
+            let _ = rustix::io::write(rustix::stdio::stderr(), error.to_string().as_bytes());
+            1
+        }
+        Err(trouble) => i32::from(output.reply(&Err(trouble)).is_err()),
+    }
+}
+
+/// When the answer is told.
+enum Told {
+    /// It is this one, and all there is.
+    Now(Answer),
+    /// It was told; then came bytes, and this is how that ended.
+    Before(io::Result<()>),
+}
+
+fn perform(place: &Place, work: &Work, output: &mut Output) -> Result<Told, Trouble> {
+    match work {
+        Work::Stat { path } => files::stat(place, path).map(|entry| Told::Now(Answer::Entry(entry))),
+        Work::Read { path, offset, bytes_max } => files::read(place, path, *offset, *bytes_max, output),
+        _ => Err(Trouble::new(TroubleCode::Failed, "not yet")),
+    }
+}
+
+/// The standard output of the child: the reply first, then bytes.
+struct Output;
+
+impl Output {
+    fn reply(&mut self, reply: &Reply) -> io::Result<()> {
+        self.item(reply)
+    }
+
+    /// A message with its length before it.
+    fn item(&mut self, message: &impl Serialize) -> io::Result<()> {
+        self.write_all(&encode(message).map_err(io::Error::other)?)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(rustix::stdio::stdout(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the system's refusal means for a caller.
+fn trouble(path: &str, error: impl Into<io::Error>) -> Trouble {
+    let error = error.into();
+    let code = match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => TroubleCode::NotFound,
+        Some(Errno::NOTDIR) => TroubleCode::NotDirectory,
+        Some(Errno::ISDIR) => TroubleCode::IsDirectory,
+        Some(Errno::EXIST) => TroubleCode::Exists,
+        Some(Errno::NOTEMPTY) => TroubleCode::NotEmpty,
+        Some(Errno::ACCESS | Errno::PERM) => TroubleCode::Denied,
+        Some(Errno::ROFS) => TroubleCode::ReadOnly,
+        Some(Errno::NOSPC | Errno::DQUOT) => TroubleCode::NoSpace,
+        Some(Errno::FBIG) => TroubleCode::TooLarge,
+        Some(Errno::LOOP) => TroubleCode::SymlinkRefused,
+        Some(Errno::NAMETOOLONG | Errno::INVAL) => TroubleCode::InvalidPath,
+        _ => TroubleCode::Failed,
+    };
+    let mut reason = error.to_string();
+    if let Some(cut) = reason.find(" (os error") {
+        reason.truncate(cut);
+    }
+    Trouble::new(code, format!("{path}: {reason}"))
+}

@@ -1,0 +1,161 @@
+//! Work that the agent does itself: one reply, and bytes in one direction.
+
+use std::fmt;
+use std::time::Duration;
+
+use box_wire::errand::{PREFIX_BYTES, Reply, decode};
+use box_wire::frame;
+use box_wire::{
+    Answer, Event, ExecOutcome, ExecRequest, Exit, FrameError, Kind, Request, Stdin, Trouble, TroubleCode, limits,
+};
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadHalf};
+
+use super::{REPORT_GRACE, feed, gone, read_event, read_header, send};
+use crate::backend::AgentIo;
+use crate::{AgentStream, Error, Result};
+
+/// Sends an errand, and its input where it takes some; returns with the reply. What it gives besides is read from the output.
+///
+/// Dropping the future or the output closes the stream, and the agent then ends the errand.
+pub async fn errand<I>(stream: AgentStream, request: &ExecRequest, input: Option<I>) -> Result<(Answer, ErrandOutput)>
+where
+    I: AsyncRead + Unpin,
+{
+    request.validate()?;
+    let (reader, mut writer) = tokio::io::split(stream.into_inner());
+    send(&mut writer, &frame::encode(Kind::Request, &Request::Exec(request.clone()))?).await?;
+    let deadline = request.timeout_ms.map(|ms| Duration::from_millis(ms) + REPORT_GRACE);
+    let mut output = ErrandOutput { reader, buffer: Vec::new(), taken: 0, reason: Vec::new(), ended: false };
+    let reply = {
+        let feed = feed(&mut writer, input.filter(|_| request.stdin == Stdin::Stream), None);
+        let replied = output.message::<Reply>(limits::REPLY_BYTES_MAX);
+        let both = async {
+            tokio::pin!(feed, replied);
+            tokio::select! {
+                reply = &mut replied => reply,
+                // Feeding ends only when the box closed its end: what it still has to say is in the other direction.
+                _ = &mut feed => replied.await,
+            }
+        };
+        match deadline {
+            None => both.await?,
+            Some(limit) => tokio::time::timeout(limit, both).await.map_err(|_| silent())??,
+        }
+    };
+    let reply = reply.ok_or_else(|| Trouble::new(TroubleCode::Failed, "it ended without a word"))?;
+    Ok((reply?, output))
+}
+
+fn silent() -> Error {
+    Error::Gone { reason: "its agent did not report the end of an errand in time".to_owned() }
+}
+
+/// What an errand gives after its reply.
+pub struct ErrandOutput {
+    reader: ReadHalf<Box<dyn AgentIo>>,
+    /// Bytes that came and were not taken, from `taken` on.
+    buffer: Vec<u8>,
+    taken: usize,
+    /// The beginning of what it said on standard error.
+    reason: Vec<u8>,
+    ended: bool,
+}
+
+impl fmt::Debug for ErrandOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ErrandOutput")
+    }
+}
+
+impl ErrandOutput {
+    /// The next bytes; nothing when all were given. An errand that broke off is an error.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        if self.taken == self.buffer.len() && !self.fill().await? {
+            return Ok(None);
+        }
+        let rest = self.buffer.split_off(self.taken);
+        self.buffer.clear();
+        self.taken = 0;
+        Ok(Some(rest))
+    }
+
+    /// The next message with its length before it; nothing when there is none.
+    pub async fn message<T: DeserializeOwned>(&mut self, bytes_max: usize) -> Result<Option<T>> {
+        if !self.gather(PREFIX_BYTES).await? {
+            return Ok(None);
+        }
+        let prefix = &self.buffer[self.taken..self.taken + PREFIX_BYTES];
+        let length = prefix.iter().rev().fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
+        if length > bytes_max {
+            return Err(malformed(format!("an errand announces {length} bytes, more than {bytes_max}")));
+        }
+        if !self.gather(PREFIX_BYTES + length).await? {
+            return Err(malformed("an errand ended in the middle of a message".to_owned()));
+        }
+        let start = self.taken + PREFIX_BYTES;
+        self.taken = start + length;
+        decode(&self.buffer[start..self.taken]).map(Some).map_err(|error| malformed(error.to_string()))
+    }
+
+    /// Waits until so many bytes are there; not when it ends before.
+    async fn gather(&mut self, count: usize) -> Result<bool> {
+        while self.buffer.len() - self.taken < count {
+            if !self.fill().await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for more bytes; none when it has ended well.
+    async fn fill(&mut self) -> Result<bool> {
+        while !self.ended {
+            let header = read_header(&mut self.reader).await?;
+            match header.kind {
+                Kind::Stdout => {
+                    self.buffer.drain(..std::mem::take(&mut self.taken));
+                    let start = self.buffer.len();
+                    self.buffer.resize(start + header.payload_bytes, 0);
+                    self.reader.read_exact(&mut self.buffer[start..]).await.map_err(gone)?;
+                    if header.payload_bytes > 0 {
+                        return Ok(true);
+                    }
+                }
+                Kind::Stderr => {
+                    let mut said = vec![0; header.payload_bytes];
+                    self.reader.read_exact(&mut said).await.map_err(gone)?;
+                    said.truncate(limits::REASON_BYTES_MAX.saturating_sub(self.reason.len()));
+                    self.reason.append(&mut said);
+                }
+                Kind::Event => match read_event(&mut self.reader, header).await? {
+                    Event::Started { .. } => {}
+                    Event::Exited(outcome) => {
+                        self.ended = true;
+                        check(&outcome, &self.reason)?;
+                    }
+                    Event::Refused(refusal) => return Err(refusal.into()),
+                    _ => return Err(FrameError::Unexpected(Kind::Event).into()),
+                },
+                other => return Err(FrameError::Unexpected(other).into()),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// How an errand ended must be well.
+fn check(outcome: &ExecOutcome, reason: &[u8]) -> Result<()> {
+    let (code, message) = match outcome.exit {
+        _ if outcome.timed_out => (TroubleCode::Timeout, "it took too long and was ended".to_owned()),
+        _ if outcome.oom_killed => (TroubleCode::NoSpace, "the box ran out of memory over it".to_owned()),
+        Exit::Code(0) => return Ok(()),
+        Exit::Code(_) => (TroubleCode::Failed, format!("it broke off: {}", String::from_utf8_lossy(reason).trim())),
+        Exit::Signal(signal) => (TroubleCode::Failed, format!("signal {signal} ended it")),
+    };
+    Err(Trouble::new(code, message).into())
+}
+
+fn malformed(reason: String) -> Error {
+    FrameError::Malformed { kind: Kind::Stdout, reason }.into()
+}
