@@ -8,7 +8,7 @@ use box_wire::User;
 use clap::{Args, Parser, Subcommand};
 
 use crate::values::{self, MountText, Requirement};
-use crate::{audit, client, config, langbot, serve, token};
+use crate::{audit, client, config, langbot, profiles, serve, token};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,8 +64,8 @@ pub(crate) enum Verb {
     ///
     /// Every facility is really tried, and one box is made and removed. Exits with 0 when boxes can be made, else with 1.
     Doctor(DoctorOptions),
-    /// List the presets for `run --profile`
-    Profiles(JsonOption),
+    /// List the presets for `--profile`, those of the configuration included
+    Profiles(profiles::ProfilesOptions),
     /// Serve sessions over HTTP and a unix socket
     Serve(Box<serve::ServeOptions>),
     /// Serve LangBot in the place of its own box runtime
@@ -145,7 +145,7 @@ pub(crate) struct RunOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitOptions {
-    /// Start from a preset; `strongbox profiles` lists them
+    /// Start from a preset; `strongbox profiles` lists them. What it locks cannot be set by other flags
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// What the box can reach: its own loopback (off), or everything but this machine's loopback (on)
@@ -163,7 +163,7 @@ pub(crate) struct LimitOptions {
     /// What the box can store outside of mounts; in MiB, or with m, g or t
     #[arg(long, value_name = "SIZE", value_parser = values::size_mb, allow_hyphen_values = true)]
     pub(crate) disk: Option<u64>,
-    /// Kill everything after this time; fractions count. Without it there is no deadline, whatever the profile
+    /// Kill everything after this time; fractions count. Without it there is no deadline, unless the profile locks it
     #[arg(long, value_name = "SECONDS", value_parser = values::timeout_ms, allow_hyphen_values = true)]
     pub(crate) timeout: Option<u64>,
     /// Refuse to run where this is not enforced by the kernel: cpu, memory, pids, disk_bytes, disk_inodes, network,
@@ -178,7 +178,7 @@ pub(crate) struct FileOptions {
     /// Show a directory or file of this machine in the box, read-only unless rw is added. Repeatable
     #[arg(long, value_name = "SRC:DST[:ro|rw]", value_parser = values::mount)]
     pub(crate) mount: Vec<MountText>,
-    /// Let the command work on this directory: as --mount DIR:/workspace:rw
+    /// Let the command work on this directory: as --mount DIR:/workspace:rw, or ro where the profile says so
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
     /// Root file system: this machine's programs (host), a directory, or a tar file

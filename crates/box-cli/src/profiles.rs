@@ -1,51 +1,58 @@
 //! `strongbox profiles`: the presets and what they set.
 
-use box_core::{Network, Profile, SyscallSet, profile::BUILT_IN};
+use box_core::{LockedField, Profile, Profiles};
+use clap::Args;
 
+use crate::config::PlaceOptions;
 use crate::fault::Fault;
 use crate::listing;
 use crate::options::JsonOption;
+use crate::table::Table;
 
-/// Lists the built-in profiles.
-pub(crate) fn main(options: &JsonOption) -> Result<u8, Fault> {
-    if options.json {
-        return listing::write_json(&BUILT_IN.iter().map(as_json).collect());
+/// What can be typed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  The built-in profiles, and those of the configuration:
+    strongbox profiles
+  What a profile locks:
+    strongbox profiles --json | jq '.[] | select(.name == \"offline_readonly\").locked'")]
+pub(crate) struct ProfilesOptions {
+    #[command(flatten)]
+    format: JsonOption,
+    #[command(flatten)]
+    place: PlaceOptions,
+}
+
+/// Lists the profiles: the built-in ones, and those of the configuration.
+pub(crate) fn main(options: &ProfilesOptions) -> Result<u8, Fault> {
+    let profiles = options.place.settings(&options.place.flags())?.config()?.profiles;
+    if options.format.json {
+        return listing::write_json(&profiles.iter().map(|profile| serde_json::json!(profile)).collect());
     }
-    listing::write_out(table().as_bytes())
+    listing::write_out(table(&profiles).as_bytes())
 }
 
-fn table() -> String {
-    let line = |name: &str, network: &str, cpus: &str, memory: &str, pids: &str, root: &str, about: &str| {
-        format!("{name:<18}{network:<9}{cpus:<6}{memory:<10}{pids:<6}{root:<11}{about}\n")
-    };
-    let rows = BUILT_IN.iter().map(|profile| {
-        let root = if profile.read_only_rootfs { "read-only" } else { "writable" };
-        let (cpus, pids) = (profile.cpus.to_string(), profile.pids_limit.to_string());
-        let memory = format!("{} MiB", profile.memory_mb);
-        line(profile.name, network(profile), &cpus, &memory, &pids, root, profile.about)
-    });
-    let head = line("NAME", "NETWORK", "CPUS", "MEMORY", "PIDS", "ROOT", "ABOUT");
-    std::iter::once(head).chain(rows).collect()
-}
-
-fn network(profile: &Profile) -> &'static str {
-    match profile.network {
-        Network::On => "on",
-        Network::Off => "off",
+fn table(profiles: &Profiles) -> String {
+    let mut table = Table::new(&["NAME", "NETWORK", "CPUS", "MEMORY", "PIDS", "ROOT", "DEADLINE", "LOCKED", "ABOUT"]);
+    for profile in profiles.iter() {
+        table.row(row(profile));
     }
+    table.render()
 }
 
-fn as_json(profile: &Profile) -> serde_json::Value {
-    serde_json::json!({
-        "name": profile.name,
-        "about": profile.about,
-        "network": network(profile),
-        "cpus": profile.cpus,
-        "memory_mb": profile.memory_mb,
-        "pids_limit": profile.pids_limit,
-        "read_only_rootfs": profile.read_only_rootfs,
-        "timeout_sec": profile.timeout_sec,
-        "timeout_sec_max": profile.timeout_sec_max,
-        "ptrace": profile.syscalls == SyscallSet::Debug,
-    })
+fn row(profile: &Profile) -> [String; 9] {
+    let root = if profile.read_only_rootfs { "read-only" } else { "writable" };
+    let locked: Vec<&str> = profile.locked.iter().map(|field: &LockedField| field.as_str()).collect();
+    [
+        profile.name.clone(),
+        profile.network.to_string(),
+        profile.cpus.to_string(),
+        format!("{} MiB", profile.memory_mb),
+        profile.pids_limit.to_string(),
+        root.to_owned(),
+        format!("{} s, at most {}", profile.timeout_sec, profile.timeout_sec_max),
+        if locked.is_empty() { "-".to_owned() } else { locked.join(",") },
+        profile.about.clone(),
+    ]
 }

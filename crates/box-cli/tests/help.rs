@@ -74,7 +74,7 @@ fn help_of_each_verb() {
 fn profiles_are_listed() {
     insta::assert_snapshot!("profiles-table", help(&["profiles"]));
     let profiles: Vec<serde_json::Value> = serde_json::from_str(&help(&["profiles", "--json"])).unwrap();
-    assert_eq!(profiles.len(), box_core::profile::BUILT_IN.len());
+    assert_eq!(profiles.len(), box_core::Profiles::default().names().len());
     assert_eq!(profiles[0]["name"], "default");
 }
 

@@ -148,6 +148,38 @@ fn guarantees_are_shown_before_the_command_speaks() {
 }
 
 #[test]
+fn what_a_profile_locks_cannot_be_typed_and_the_rest_can() {
+    let offline = || Strongbox::new().option("--profile=offline_readonly");
+    for (option, field) in [("--network=on", "network"), ("--writable-root", "read_only_rootfs")] {
+        let refused = offline().option(option).sh("echo ran");
+        assert_eq!((refused.code(), refused.stdout.as_str()), (Some(125), ""), "{refused:?}");
+        let says = format!("cannot be used: the profile offline_readonly locks {field}");
+        assert!(refused.stderr.contains(&says), "{refused:?}");
+    }
+    let work = support::workspace();
+    let mount = format!("--workspace={}", work.path().display());
+    let tried = offline().option("--network=off").option("--pids=40").option(&mount).sh("touch x; echo ran");
+    assert_eq!(tried.stdout, "ran\n", "{tried:?}");
+    assert!(tried.stderr.contains("Read-only file system"), "{tried:?}");
+}
+
+#[test]
+fn a_profile_of_the_configuration_can_be_named() {
+    let place = support::workspace();
+    let file = place.path().join("config.toml");
+    let profile = "[profiles.mine]\nmemory_mb = 48\ntimeout_sec = 1\nlocked = [\"timeout_sec\"]\n";
+    std::fs::write(&file, profile).unwrap();
+    let mut strongbox = Strongbox::new().option("--profile=mine").option("--json");
+    strongbox.env("STRONGBOX_CONFIG", file.to_str().unwrap());
+    let late = strongbox.sh("sleep 600");
+    assert_eq!(late.code(), Some(124), "its deadline is locked: {late:?}");
+    let mut strongbox = Strongbox::new().option("--profile=yours");
+    strongbox.env("STRONGBOX_CONFIG", file.to_str().unwrap());
+    let unknown = strongbox.sh("echo ran");
+    assert!(unknown.code() == Some(125) && unknown.stderr.contains("mine (as default"), "{unknown:?}");
+}
+
+#[test]
 fn wrong_input_is_refused_by_name_and_makes_nothing() {
     let table = [
         ("--memory=31", "memory"),

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use box_wire::Invalid;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, limits};
+use crate::{Error, Result, SessionId, limits};
 
 /// Who is asking. Made by a door from a token, never from what the caller says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Caller {
     pub scopes: BTreeSet<Scope>,
     /// A bound that its door has set, besides the operator's.
     pub ceiling: Option<Ceiling>,
+    /// The profile to which its token is bound. It gets no other, and no session that has another.
+    pub profile: Option<String>,
 }
 
 /// How much all callers of one door may hold together.
@@ -86,7 +88,13 @@ impl FromStr for Scope {
 impl Caller {
     /// The single user of a machine, who came in by its own loopback or socket without a token.
     pub fn local() -> Self {
-        Self { subject: "local".to_owned(), tenant: TenantId::default(), scopes: Scope::ALL.into(), ceiling: None }
+        Self {
+            subject: "local".to_owned(),
+            tenant: TenantId::default(),
+            scopes: Scope::ALL.into(),
+            ceiling: None,
+            profile: None,
+        }
     }
 
     /// The limit that is reached, when one is: everybody's, or that of the caller's door. `held` counts what tenants have, those
@@ -103,6 +111,17 @@ impl Caller {
         let ceiling = self.ceiling.as_ref()?;
         let limit = of_door(ceiling);
         (held(&|tenant| ceiling.counts(tenant)) >= limit).then_some(limit)
+    }
+
+    /// Refuses a session of another profile than the one to which the caller is bound: it may be able to do more.
+    pub(crate) fn check_profile(&self, session: &SessionId, profile: &str) -> Result<()> {
+        match self.profile.as_deref() {
+            Some(bound) if bound != profile => Err(Error::Conflict {
+                what: format!("session {session} has the profile {profile}, and this token is bound to {bound}"),
+                fix: "use another session_id".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses unless the caller has a right.
@@ -169,6 +188,16 @@ mod tests {
         let caller = Caller { scopes: [Scope::Exec].into(), ..Caller::local() };
         assert!(caller.require(Scope::Exec).is_ok());
         assert!(caller.require(Scope::Admin).unwrap_err().to_string().contains("admin"));
+    }
+
+    #[test]
+    fn who_is_bound_to_a_profile_uses_no_session_of_another() {
+        let id: SessionId = "s".parse().unwrap();
+        let bound = Caller { profile: Some("strict".into()), ..Caller::local() };
+        assert!(bound.check_profile(&id, "strict").is_ok());
+        let error = bound.check_profile(&id, "network_extended").unwrap_err().to_string();
+        assert!(error.contains("network_extended") && error.contains("strict"), "{error}");
+        assert!(Caller::local().check_profile(&id, "network_extended").is_ok());
     }
 
     #[test]

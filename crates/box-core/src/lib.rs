@@ -32,7 +32,7 @@ pub use journal::{Chunk, Journal};
 pub use link::{Attached, AttachedReader, AttachedWriter, ExecIo};
 pub use mount_policy::{Grant, MountPolicy, Origin};
 pub use output::{Clipped, Clipper, clip};
-pub use profile::Profile;
+pub use profile::{LockedField, Profile, Profiles};
 pub use safe_root::SafeRoot;
 pub use service::{Service, ServiceConfig};
 pub use session::{SessionId, SessionRequest};

@@ -33,6 +33,10 @@ pub use box_wire::limits::GUEST_ID_MAX;
 pub const SESSION_ID_BYTES_MAX: usize = 256;
 /// Longest name of a tenant.
 pub const TENANT_BYTES_MAX: usize = 64;
+/// Longest name of a profile.
+pub const PROFILE_NAME_BYTES_MAX: usize = 64;
+/// Most profiles that an operator can add.
+pub const PROFILES_MAX: usize = 100;
 /// Longest name of a managed process.
 pub const PROCESS_ID_BYTES_MAX: usize = 64;
 /// Longest idempotency key.

@@ -99,8 +99,8 @@ impl MountPolicy {
         Ok(grant)
     }
 
-    /// Decides on a real path.
-    fn decide(&self, path: &Path, origin: &Origin) -> Result<(), String> {
+    /// Decides on a real path. For places that are still to be made; what exists is granted as an opened object.
+    pub fn decide(&self, path: &Path, origin: &Origin) -> Result<(), String> {
         if path == Path::new("/") {
             return Err(format!("/ is the whole host, which is {NEVER_SHOWN}"));
         }

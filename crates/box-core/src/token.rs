@@ -54,6 +54,9 @@ pub struct TokenRow {
     pub created_at: Timestamp,
     /// When it ends to be good.
     pub expires_at: Option<Timestamp>,
+    /// The profile to which it is bound: who comes with it gets no other.
+    #[serde(default)]
+    pub profile: Option<String>,
 }
 
 /// The text of a token. It is shown once, to whoever made it, and never printed by accident.
@@ -83,7 +86,7 @@ pub enum Denied {
     Unknown,
 }
 
-/// Makes a token: the text for its owner, and the row for the store.
+/// Makes a token: the text for its owner, and the row for the store. It is bound to no profile until the row says so.
 pub fn mint(
     name: &str,
     tenant: TenantId,
@@ -102,7 +105,7 @@ pub fn mint(
     let id = hexadecimal(&random::<ID_BYTES>()?);
     let secret = Secret(format!("{PREFIX}{id}_{}", hexadecimal(&random::<SECRET_BYTES>()?)));
     let hash = sha256(secret.expose().as_bytes());
-    let row = TokenRow { id, name: name.to_owned(), hash, tenant, scopes, created_at: now, expires_at };
+    let row = TokenRow { id, name: name.to_owned(), hash, tenant, scopes, created_at: now, expires_at, profile: None };
     Ok((secret, row))
 }
 
@@ -125,6 +128,7 @@ pub fn check(rows: &[TokenRow], presented: &str, now: Timestamp) -> Result<Calle
         tenant: row.tenant.clone(),
         scopes: row.scopes.clone(),
         ceiling: None,
+        profile: row.profile.clone(),
     })
 }
 
@@ -172,12 +176,14 @@ mod tests {
     fn a_token_opens_what_it_was_made_for() {
         let (_, other) = minted("other", None);
         let (secret, row) = minted("build server", None);
+        let row = TokenRow { profile: Some("strict".into()), ..row };
         let caller = check(&[other, row], secret.expose(), now()).unwrap();
         let expected = Caller {
             subject: "token:build server".into(),
             tenant: "acme".parse().unwrap(),
             scopes: [Scope::Exec].into(),
             ceiling: None,
+            profile: Some("strict".into()),
         };
         assert_eq!(caller, expected);
     }

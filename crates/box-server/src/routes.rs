@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::failure::ErrorBody;
-use crate::rest::{execs, input, managed, output, pages, processes, service, sessions, streams};
+use crate::rest::{execs, input, managed, output, pages, processes, profiles, service, sessions, streams};
 use crate::rpc::websocket;
 use crate::{auth, gate, observe};
 
@@ -39,6 +39,7 @@ fn exec_routes() -> OpenApiRouter<App> {
         .routes(routes!(service::status))
         .routes(routes!(service::backend))
         .routes(routes!(service::errors))
+        .routes(routes!(profiles::profiles))
         .routes(routes!(sessions::list, sessions::create_unnamed))
         .routes(routes!(sessions::create, sessions::get, sessions::patch, sessions::delete))
         .routes(routes!(sessions::pause))

@@ -9,7 +9,8 @@ use crate::failed;
 use crate::file::refused;
 
 /// All steps, oldest first. A step that was released is never changed; a later one is added.
-pub(crate) const MIGRATIONS: &[&str] = &[include_str!("../migrations/001_start.sql")];
+pub(crate) const MIGRATIONS: &[&str] =
+    &[include_str!("../migrations/001_start.sql"), include_str!("../migrations/002_token_profile.sql")];
 
 /// Refuses a file that these steps cannot have made.
 pub(crate) fn check_version(path: &Path, connection: &Connection, newest: usize) -> Result<()> {
@@ -111,6 +112,24 @@ mod tests {
         assert_eq!(error.code(), "unavailable");
         assert!(error.to_string().contains("schema is 2") && error.to_string().contains("knows 1"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_token_from_before_there_were_bound_ones_is_bound_to_nothing() {
+        let (_directory, path) = database();
+        let connection = open_checked(&path, &MIGRATIONS[..1]).unwrap();
+        connection.execute_batch("INSERT INTO tokens (id, tenant, row) VALUES ('old', 'default', '{}')").unwrap();
+        drop(connection);
+        let connection = open_checked(&path, MIGRATIONS).unwrap();
+        connection
+            .execute_batch(
+                "INSERT INTO tokens (id, tenant, row) VALUES ('new', 'default', '{\"profile\": \"strict\"}')",
+            )
+            .unwrap();
+        let mut statement = connection.prepare("SELECT id, profile FROM tokens ORDER BY rowid").unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let found: Vec<(String, Option<String>)> = rows.map(Result::unwrap).collect();
+        assert_eq!(found, [("old".to_owned(), None), ("new".to_owned(), Some("strict".to_owned()))]);
     }
 
     #[test]

@@ -58,6 +58,7 @@ async fn as_soon_as_there_is_a_token_everybody_needs_one(door: &mut Door) -> Res
         ("GET", "/v1/health"),
         ("GET", "/v1/backend"),
         ("GET", "/v1/errors"),
+        ("GET", "/v1/profiles"),
         ("GET", "/v1/sessions"),
         ("GET", "/v1/sessions/one"),
         ("POST", "/v1/sessions/one"),

@@ -13,6 +13,7 @@ mod corpus;
 mod langbot;
 mod old_form;
 mod output;
+mod policy;
 mod processes;
 mod readers;
 mod relay;
@@ -109,7 +110,7 @@ async fn run(selection: Selection) -> Result<ExitCode> {
             suite.run(Case::new(name, move || on_fresh_server(case)).within(LIMIT)).await;
         }
     }
-    for case in auth::own_servers() {
+    for case in auth::own_servers().into_iter().chain(policy::own_servers()) {
         suite.run(case).await;
     }
     corpus::run(&mut suite).await?;
@@ -133,6 +134,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("langbot", langbot::cases()),
         ("restart", restart::cases()),
         ("auth", auth::cases()),
+        ("policy", policy::cases()),
         ("bad_input", bad_input::cases()),
         ("bad_bytes", bad_bytes::cases()),
         ("readers", readers::cases()),

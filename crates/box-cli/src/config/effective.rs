@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use box_core::audit::{AuditOptions, CommandText};
+use box_core::profile::{DraftProblem, ProfileDraft};
 use box_core::service::StopMode;
-use box_core::{MountPolicy, ServiceConfig};
+use box_core::{Profiles, ServiceConfig};
 use box_server::{LangBotConfig, ServerConfig, TlsFiles};
 use serde::{Deserialize, Deserializer};
 
@@ -33,8 +34,13 @@ pub(crate) struct Config {
     pub(crate) journal_mb: u64,
     pub(crate) journal_session_mb: u64,
     pub(crate) default_profile: String,
+    #[serde(deserialize_with = "profiles")]
+    pub(crate) profiles: Profiles,
     pub(crate) images: BTreeMap<String, String>,
+    pub(crate) host_root: Option<PathBuf>,
+    pub(crate) default_workspace: Option<PathBuf>,
     pub(crate) allowed_mount_roots: Vec<PathBuf>,
+    pub(crate) workspace_quota_mb: u64,
     pub(crate) langbot: LangBotTable,
     pub(crate) audit: Audit,
     pub(crate) on_stop: OnStop,
@@ -120,7 +126,9 @@ impl Config {
             output_limit_chars: self.output_limit_chars,
             journal_bytes_max: self.journal_mb << 20,
             journal_session_bytes_max: self.journal_session_mb << 20,
+            profiles: self.profiles.clone(),
             default_profile: self.default_profile.clone(),
+            workspace_quota_mb: self.workspace_quota_mb,
             images: self.images.clone(),
             ..ServiceConfig::default()
         }
@@ -144,11 +152,14 @@ impl Config {
         let Audit { commands, file_mb, files } = self.audit;
         AuditOptions { file_bytes_max: file_mb << 20, files_max: files, commands }
     }
+}
 
-    /// Which trees of the host callers may mount.
-    pub(crate) fn mount_policy(&self) -> MountPolicy {
-        MountPolicy { allowed_roots: self.allowed_mount_roots.clone(), ..MountPolicy::default() }
-    }
+/// The profiles of a table, which were checked when it was read.
+fn profiles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Profiles, D::Error> {
+    let drafts = BTreeMap::<String, ProfileDraft>::deserialize(deserializer)?;
+    let told =
+        |problems: Vec<DraftProblem>| problems.into_iter().map(|problem| problem.reason).collect::<Vec<_>>().join("; ");
+    Profiles::with_drafts(&drafts).map_err(|problems| serde::de::Error::custom(told(problems)))
 }
 
 fn unless_none<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>

@@ -1,5 +1,7 @@
 //! The file of the configuration: TOML, and every problem in it told with its line.
 
+mod profiles;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -61,6 +63,9 @@ impl Reader<'_> {
             let full = format!("{prefix}{}", name.get_ref());
             let line = line_of(self.text, name.span().start);
             match (Key::find(&full), value.get_ref()) {
+                (Some(key), DeValue::Table(inner)) if matches!(key.kind, Kind::Profiles) => {
+                    self.profiles(key, inner, line);
+                }
                 (Some(key), _) => self.entry(key, value, line),
                 (None, DeValue::Table(inner)) if is_table(&full) => self.table(&format!("{full}."), inner),
                 (None, _) if is_table(&full) => self.refuse(line, &format!("{full} is a table; write [{full}]")),
@@ -70,13 +75,20 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, key: &'static Key, value: &Spanned<DeValue<'_>>, line: usize) {
-        let written = self.text.get(value.span()).unwrap_or_default();
-        let read = convert(key.kind, value.get_ref());
-        match read.ok_or_else(|| key.kind.allowed()).and_then(|value| key.kind.check(&value).map(|()| value)) {
-            Ok(value) => self.entries.push((key, value, line)),
+        if let Some(value) = self.value(key.name, key.kind, value, line) {
+            self.entries.push((key, value, line));
+        }
+    }
+
+    /// A value of a kind; nothing when it is refused.
+    fn value(&mut self, name: &str, kind: Kind, value: &Spanned<DeValue<'_>>, line: usize) -> Option<Value> {
+        let read = convert(kind, value.get_ref());
+        match read.ok_or_else(|| kind.allowed()).and_then(|value| kind.check(&value).map(|()| value)) {
+            Ok(value) => Some(value),
             Err(allowed) => {
-                let written = shortened(written);
-                self.refuse(line, &format!("{} = {written} is not allowed; use {allowed}", key.name));
+                let written = shortened(self.text.get(value.span()).unwrap_or_default());
+                self.refuse(line, &format!("{name} = {written} is not allowed; use {allowed}"));
+                None
             }
         }
     }
@@ -116,6 +128,7 @@ fn convert(kind: Kind, value: &DeValue<'_>) -> Option<Value> {
     match value {
         DeValue::String(text) => Some(Value::text(text.as_ref())),
         DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix()).ok().map(Value::Whole),
+        DeValue::Float(digits) if matches!(kind, Kind::Number) => digits.as_str().parse().ok().map(Value::Fraction),
         DeValue::Boolean(truth) => Some(Value::Truth(*truth)),
         DeValue::Array(items) => items.iter().map(text).collect::<Option<_>>().map(Value::Texts),
         DeValue::Table(table) if matches!(kind, Kind::Images) => {

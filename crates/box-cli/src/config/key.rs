@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use box_core::audit::AuditOptions;
-use box_core::{Profile, ServiceConfig, limits, profile};
+use box_core::profile::LockedField;
+use box_core::{ServiceConfig, limits};
 
 use super::value::Value;
 
@@ -12,6 +13,8 @@ use super::value::Value;
 pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Most entries of a list or table: more is a mistake of whatever wrote the file.
 const ENTRIES_MAX: usize = 1000;
+/// Longest name or description.
+const WORDS_BYTES_MAX: usize = 200;
 /// Largest journal and largest file of the audit log: 64 GiB.
 const FILE_MB_MAX: u64 = 64 << 10;
 
@@ -39,8 +42,18 @@ pub(crate) enum Kind {
     Whole(u64, u64),
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// The name of a profile.
+    /// The name of a profile. Which ones there are is known when everything is read.
     Profile,
+    /// Profiles of the operator, each a table of its own.
+    Profiles,
+    /// An absolute path, or one below `host_root`.
+    Workspace,
+    /// Words without a meaning of their own, on one line.
+    Words,
+    /// A number; fractions count.
+    Number,
+    /// What a profile can lock.
+    Locks,
     /// What to log.
     Filter,
     /// A list of words.
@@ -62,7 +75,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 }
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 25] = [
+pub(crate) const KEYS: [Key; 29] = [
     key("listen", Kind::Address),
     key("unix_socket", Kind::Socket),
     key("state_dir", Kind::Path),
@@ -77,8 +90,12 @@ pub(crate) const KEYS: [Key; 25] = [
     live("journal_mb", Kind::Whole(1, FILE_MB_MAX)),
     live("journal_session_mb", Kind::Whole(1, FILE_MB_MAX)),
     live("default_profile", Kind::Profile),
+    live("profiles", Kind::Profiles),
     live("images", Kind::Images),
+    key("host_root", Kind::Path),
+    key("default_workspace", Kind::Workspace),
     key("allowed_mount_roots", Kind::Paths),
+    live("workspace_quota_mb", Kind::Whole(0, limits::DISK_MB_MAX)),
     key("langbot.legacy", Kind::Truth),
     key("langbot.control_token_file", Kind::Path),
     key("langbot.allowed_mount_roots", Kind::Paths),
@@ -98,11 +115,12 @@ impl Key {
 
     /// The environment variable that sets it; lists and tables have none.
     pub(crate) fn variable(&self) -> Option<String> {
-        let is_scalar = !matches!(self.kind, Kind::Texts | Kind::Paths | Kind::Images);
+        let is_scalar = !matches!(self.kind, Kind::Texts | Kind::Paths | Kind::Images | Kind::Profiles);
         is_scalar.then(|| format!("STRONGBOX_{}", self.name.replace('.', "_").to_uppercase()))
     }
 
-    /// What it is when nobody says anything. Certificates and some keys of LangBot have no default, and the socket's follows the state directory.
+    /// What it is when nobody says anything. Certificates and some keys of LangBot have no default; the socket's follows the state
+    /// directory, and what concerns mounts the host root.
     pub(crate) fn default_value(&self) -> Option<Value> {
         let service = ServiceConfig::default();
         let count = |number: usize| Value::Whole(number as u64);
@@ -116,14 +134,16 @@ impl Key {
             "journal_mb" => Value::Whole(service.journal_bytes_max >> 20),
             "journal_session_mb" => Value::Whole(service.journal_session_bytes_max >> 20),
             "default_profile" => Value::text(service.default_profile),
+            "profiles" => Value::Tables(std::collections::BTreeMap::new()),
             "images" => Value::Named(service.images),
+            "workspace_quota_mb" => Value::Whole(service.workspace_quota_mb),
             "langbot.legacy" => Value::Truth(false),
             "audit.commands" => Value::text("hash"),
             "audit.file_mb" => Value::Whole(AuditOptions::default().file_bytes_max >> 20),
             "audit.files" => count(AuditOptions::default().files_max),
             "on_stop" => Value::text("keep-persistent"),
             "log" => Value::text("info"),
-            "allowed_hosts" | "allowed_origins" | "allowed_mount_roots" => Value::no_texts(),
+            "allowed_hosts" | "allowed_origins" => Value::no_texts(),
             _ => return None,
         })
     }
@@ -153,11 +173,17 @@ impl Kind {
             (Self::Socket, Value::Text(text)) => text == "none" || is_path(text) && text.len() <= SOCKET_PATH_BYTES_MAX,
             (Self::Whole(min, max), Value::Whole(number)) => (min..=max).contains(number),
             (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),
-            (Self::Profile, Value::Text(text)) => Profile::built_in(text).is_some(),
+            (Self::Profile | Self::Words, Value::Text(text)) => is_word(text) && text.len() <= WORDS_BYTES_MAX,
+            (Self::Workspace, Value::Text(text)) => is_word(text),
+            (Self::Number, Value::Fraction(number)) => number.is_finite(),
+            (Self::Locks, Value::Texts(texts)) => texts.iter().all(|text| is_lock(text)),
             (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
             (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
-            (Self::Truth, Value::Truth(_)) => true,
+            // Profiles were checked when they were read, with their lines.
+            (Self::Truth, Value::Truth(_)) | (Self::Number, Value::Whole(_)) | (Self::Profiles, Value::Tables(_)) => {
+                true
+            }
             (Self::Images, Value::Named(table)) => {
                 table.len() <= ENTRIES_MAX && table.iter().all(|(name, meaning)| is_word(name) && is_image(meaning))
             }
@@ -176,7 +202,14 @@ impl Kind {
             Self::Socket => format!("an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes, or \"none\""),
             Self::Whole(min, max) => format!("a whole number from {min} to {max}"),
             Self::Choice(words) => words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", "),
-            Self::Profile => profile::BUILT_IN.map(|profile| format!("{:?}", profile.name)).join(", "),
+            Self::Profile => "the name of a profile; `strongbox profiles` lists them".to_owned(),
+            Self::Profiles => "a table for each profile, such as [profiles.strict]".to_owned(),
+            Self::Workspace => "an absolute path, or one below host_root".to_owned(),
+            Self::Words => format!("a text of at most {WORDS_BYTES_MAX} bytes on one line"),
+            Self::Number => "a number".to_owned(),
+            Self::Locks => {
+                format!("a list of {}", LockedField::ALL.map(|field| format!("{:?}", field.as_str())).join(", "))
+            }
             Self::Truth => "true or false".to_owned(),
             Self::Filter => "a filter such as \"info\" or \"info,box_native=debug\"".to_owned(),
             Self::Texts => format!("a list of at most {ENTRIES_MAX} texts"),
@@ -188,6 +221,10 @@ impl Kind {
 
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control)
+}
+
+fn is_lock(text: &str) -> bool {
+    LockedField::ALL.iter().any(|field| field.as_str() == text)
 }
 
 fn is_path(text: &str) -> bool {
@@ -213,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_told_what_is_allowed() {
-        let table: [(&str, &str, &str); 16] = [
+        let table: [(&str, &str, &str); 15] = [
             ("listen", "localhost", "127.0.0.1:5410"),
             ("listen", "127.0.0.1:99999", "127.0.0.1:5410"),
             ("max_sessions", "0", "from 1 to"),
@@ -223,7 +260,6 @@ mod tests {
             ("session_ttl_sec", "99999999999", "2592000"),
             ("output_limit_chars", "0", "from 1 to"),
             ("journal_mb", "18446744073709551616", "from 1 to"),
-            ("default_profile", "defualt", "network_basic"),
             ("on_stop", "keep", "keep-persistent"),
             ("audit.commands", "none", "hash"),
             ("langbot.legacy", "yes", "true or false"),

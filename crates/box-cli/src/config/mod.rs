@@ -5,6 +5,7 @@ mod check;
 mod effective;
 mod environment;
 mod file;
+mod host;
 mod key;
 mod langbot;
 mod nearest;
@@ -21,6 +22,7 @@ use crate::fault::Fault;
 
 pub(crate) use self::effective::{Config, OnStop};
 pub(crate) use self::environment::Environment;
+pub(crate) use self::host::HostPlaces;
 use self::key::{KEYS, Key};
 pub(crate) use self::langbot::TOKEN_RULE;
 use self::value::Value;
@@ -243,6 +245,8 @@ impl Loader {
                 self.by_key.insert("unix_socket", Setting { value: socket, origin: Origin::Default });
             }
         }
+        self.derive_host_places();
+        self.check_names();
         let is = |key: &str, text: &str| self.by_key.get(key).is_some_and(|setting| setting.value == Value::text(text));
         if is("listen", "none") && is("unix_socket", "none") {
             self.problems.push("listen and unix_socket are both \"none\"; the server needs one of them".to_owned());

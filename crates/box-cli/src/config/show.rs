@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{PlaceOptions, Setting, Settings};
+use super::{Origin, PlaceOptions, Setting, Settings, Value};
 use crate::fault::Fault;
 use crate::listing;
 use crate::options::JsonOption;
@@ -46,8 +46,36 @@ fn as_text(settings: &Settings) -> String {
     for (name, setting) in settings.iter() {
         let value = setting.map_or_else(|| "not set".to_owned(), |setting| setting.value.to_string());
         let from = setting.map_or_else(|| "default".to_owned(), |setting| setting.origin.to_string());
-        table.row([name.to_owned(), value, from]);
+        match setting {
+            // One line for each, which is what the file has.
+            Some(Setting { value: Value::Tables(tables), origin: Origin::File(path, _) }) if !tables.is_empty() => {
+                for (inner, fields) in tables {
+                    let from = Origin::File(path.clone(), fields.line).to_string();
+                    table.row([format!("{name}.{inner}"), fields.to_string(), from]);
+                }
+            }
+            _ => table.row([name.to_owned(), value, from]),
+        }
     }
     let file = settings.file().map_or_else(|| "none".to_owned(), |path| path.display().to_string());
     format!("{}\nFile: {file}\n", table.render())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Environment;
+
+    #[test]
+    fn profiles_are_shown_one_by_one_with_their_lines() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "[profiles.b]\ncpus = 2\n[profiles.a]\ninherits = \"b\"\nlocked = [\"cpus\"]\n";
+        std::fs::write(file.path(), text).unwrap();
+        let settings = Settings::load(Some(file.path()), &Environment::default(), &[]).unwrap();
+        let shown = as_text(&settings);
+        let line = |start: &str| shown.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
+        assert!(line("profiles.a ").contains("{inherits = \"b\", locked = [\"cpus\"]}"), "{shown}");
+        assert!(line("profiles.a ").ends_with(":3") && line("profiles.b ").ends_with(":1"), "{shown}");
+        assert_eq!(as_json(&settings)["profiles"]["value"]["b"]["cpus"], 2);
+    }
 }

@@ -100,15 +100,64 @@ fn an_empty_variable_is_not_set() {
 #[test]
 fn the_parts_of_the_server_get_what_was_set() {
     let file = file(
-        "journal_mb = 2\nallowed_mount_roots = [\"/srv\"]\nallowed_hosts = [\"box.example\"]\n\
+        "journal_mb = 2\nallowed_mount_roots = [\"/usr\"]\nallowed_hosts = [\"box.example\"]\nworkspace_quota_mb = 3\n\
          [tls]\ncertificate = \"/c\"\nkey = \"/k\"\n[images]\nsmall = \"tar:/small.tar\"\n",
     );
     let config = Settings::load(Some(file.path()), &Environment::default(), &[]).unwrap().config().unwrap();
     assert_eq!(config.service().journal_bytes_max, 2 << 20);
     assert_eq!(config.service().images.keys().collect::<Vec<_>>(), ["small"], "the file's table is the whole table");
-    assert_eq!(config.mount_policy().allowed_roots, [Path::new("/srv")]);
+    assert_eq!(config.service().workspace_quota_mb, 3);
+    assert_eq!(config.host_places().unwrap().mount_policy().allowed_roots, [Path::new("/usr")]);
     let server = config.server(config.langbot().unwrap());
     assert_eq!((server.allowed_hosts, server.tls.unwrap().key), (vec!["box.example".to_owned()], "/k".into()));
+}
+
+#[test]
+fn profiles_of_the_file_reach_the_service_and_can_be_the_default() {
+    let file = file("default_profile = \"strict\"\n[profiles.strict]\ninherits = \"offline_readonly\"\ncpus = 0.25\n");
+    let settings = Settings::load(Some(file.path()), &Environment::default(), &[]).unwrap();
+    let service = settings.config().unwrap().service();
+    let strict = service.profiles.get(&service.default_profile).unwrap();
+    assert_eq!((strict.cpus, strict.memory_mb, strict.locked.len()), (0.25, 256, 3));
+    assert!(Settings::load(None, &Environment::default(), &[]).unwrap().needing_restart(&settings).is_empty(), "live");
+}
+
+#[test]
+fn an_unknown_profile_or_image_is_told_with_the_known_ones() {
+    let table = [
+        (
+            "default_profile = \"nonexistent\"\n",
+            ":1: default_profile = \"nonexistent\" is not allowed; use \"default\", \"offline_readonly\"",
+        ),
+        (
+            "[profiles.a]\nimage = \"elephant\"\n",
+            "profiles.a: image = \"elephant\" is not known; use one of host, python",
+        ),
+    ];
+    for (text, says) in table {
+        let file = file(text);
+        let error = Settings::load(Some(file.path()), &Environment::default(), &[]).unwrap_err();
+        assert!(error.message.contains(says), "{error:?}");
+    }
+    let environment = Environment::of(&[("STRONGBOX_DEFAULT_PROFILE", "nonexistent")]);
+    let error = Settings::load(None, &environment, &[]).unwrap_err();
+    assert!(error.message.starts_with("STRONGBOX_DEFAULT_PROFILE: ") && error.message.contains("debug"), "{error:?}");
+}
+
+#[test]
+fn what_concerns_mounts_follows_from_the_host_root_until_it_is_set() {
+    let shown = |table: &[(&str, &str)]| {
+        let settings = Settings::load(None, &Environment::of(table), &[]).unwrap();
+        let value = |key| settings.get(key).map_or("not set".to_owned(), |setting| setting.value.to_string());
+        [value("default_workspace"), value("allowed_mount_roots")]
+    };
+    assert_eq!(shown(&[]), ["not set", "[]"]);
+    let root = ("STRONGBOX_HOST_ROOT", "/srv/box/");
+    assert_eq!(shown(&[root]), ["\"/srv/box/default\"", "[\"/srv/box/\"]"]);
+    assert_eq!(shown(&[root, ("STRONGBOX_DEFAULT_WORKSPACE", "mine")])[0], "\"mine\"", "below the host root");
+    let relative = Environment::of(&[("STRONGBOX_DEFAULT_WORKSPACE", "mine")]);
+    let error = Settings::load(None, &relative, &[]).unwrap_err();
+    assert!(error.message.contains("below host_root, which is not set"), "{error:?}");
 }
 
 #[test]

@@ -6,19 +6,42 @@ use std::fmt;
 use serde::Serialize;
 
 /// A value, as it is written in the file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Value {
     /// Words, a path, an address.
     Text(String),
     /// A number.
     Whole(u64),
+    /// A number that is not whole.
+    Fraction(f64),
     /// Yes or no.
     Truth(bool),
     /// A list.
     Texts(Vec<String>),
     /// A table of names.
     Named(BTreeMap<String, String>),
+    /// Tables by their names.
+    Tables(BTreeMap<String, Table>),
+}
+
+/// A table in the file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Table {
+    /// What it sets.
+    pub(crate) fields: BTreeMap<String, Value>,
+    /// Where it begins.
+    #[serde(skip)]
+    pub(crate) line: usize,
+}
+
+impl fmt::Display for Table {
+    /// As a file can have it on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = |(name, value): (&String, &Value)| format!("{name} = {value}");
+        write!(f, "{{{}}}", self.fields.iter().map(entry).collect::<Vec<_>>().join(", "))
+    }
 }
 
 impl Value {
@@ -38,11 +61,16 @@ impl fmt::Display for Value {
         match self {
             Self::Text(text) => quoted(text).fmt(f),
             Self::Whole(number) => number.fmt(f),
+            Self::Fraction(number) => number.fmt(f),
             Self::Truth(truth) => truth.fmt(f),
             Self::Texts(texts) => write!(f, "[{}]", texts.iter().map(quoted).collect::<Vec<_>>().join(", ")),
             Self::Named(table) => {
                 let entry = |(name, value)| format!("{} = {}", quoted(name), quoted(value));
                 write!(f, "{{{}}}", table.iter().map(entry).collect::<Vec<_>>().join(", "))
+            }
+            Self::Tables(tables) => {
+                let entry = |(name, table)| format!("{name} = {table}");
+                write!(f, "{{{}}}", tables.iter().map(entry).collect::<Vec<_>>().join(", "))
             }
         }
     }
@@ -59,12 +87,18 @@ mod tests {
     #[test]
     fn values_are_shown_as_the_file_has_them() {
         let named = Value::Named([("a:b".to_owned(), "host".to_owned())].into());
+        let strict = [("cpus", Value::Fraction(0.5)), ("locked", Value::Texts(vec!["cpus".into()]))];
+        let fields = strict.map(|(name, value)| (name.to_owned(), value)).into();
+        let strict = Table { fields, line: 3 };
+        let tables = Value::Tables([("strict".to_owned(), strict)].into());
         let shown = [
             (Value::text("a\"b"), "'a\"b'"),
             (Value::Whole(5), "5"),
             (Value::Truth(true), "true"),
             (Value::Texts(vec!["x".into(), "y".into()]), "[\"x\", \"y\"]"),
             (named, "{\"a:b\" = \"host\"}"),
+            (Value::Fraction(0.5), "0.5"),
+            (tables, "{strict = {cpus = 0.5, locked = [\"cpus\"]}}"),
         ];
         for (value, text) in shown {
             assert_eq!(value.to_string(), text);

@@ -3,9 +3,10 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 
-use box_core::{BoxSpec, Dimension, Floors, Image, MountMode, MountSpec, Origin, Persistence, Profile, environment};
+use box_core::{BoxSpec, Dimension, Floors, Image, LockedField, MountSpec, Origin, Persistence, environment};
 use box_wire::{BoxId, ExecId, ExecRequest, GuestPath, Invalid, Program, Stdin};
 
+use super::preset::Preset;
 use crate::fault::Fault;
 use crate::options::{CommandOptions, FileOptions, LimitOptions, RunOptions};
 use crate::stdio;
@@ -29,9 +30,10 @@ pub(crate) struct Intent {
 impl Intent {
     /// Decides everything; nothing is made on an error.
     pub(crate) fn new(options: &RunOptions) -> Result<Self, Fault> {
-        let spec = spec(options)?;
+        let preset = Preset::named(options.limits.profile.as_deref())?;
+        let spec = spec(options, &preset)?;
         let mut request = request(&options.command, &spec)?;
-        request.timeout_ms = options.limits.timeout;
+        request.timeout_ms = preset.timeout_ms(options.limits.timeout)?;
         spec.validate()?;
         request.validate()?;
         // Random, because two commands that start at once must never share a name.
@@ -40,27 +42,19 @@ impl Intent {
     }
 }
 
-fn spec(options: &RunOptions) -> Result<BoxSpec, Fault> {
-    let LimitOptions { profile, network, memory, cpus, pids, disk, require, .. } = &options.limits;
-    let mut spec = profile.as_deref().map_or_else(|| Ok(Profile::default()), named_profile)?.spec();
-    spec.network = network.unwrap_or(spec.network);
-    spec.memory_mb = memory.unwrap_or(spec.memory_mb);
-    spec.cpus = cpus.unwrap_or(spec.cpus);
-    spec.pids_limit = pids.unwrap_or(spec.pids_limit);
-    spec.disk_mb = disk.unwrap_or(spec.disk_mb);
+fn spec(options: &RunOptions, preset: &Preset) -> Result<BoxSpec, Fault> {
+    let LimitOptions { network, memory, cpus, pids, disk, require, .. } = &options.limits;
+    let mut spec = preset.profile.spec();
+    spec.network = preset.choose(LockedField::Network, "--network", *network, spec.network)?;
+    spec.memory_mb = preset.choose(LockedField::MemoryMb, "--memory", *memory, spec.memory_mb)?;
+    spec.cpus = preset.choose(LockedField::Cpus, "--cpus", *cpus, spec.cpus)?;
+    spec.pids_limit = preset.choose(LockedField::PidsLimit, "--pids", *pids, spec.pids_limit)?;
+    spec.disk_mb = preset.choose(LockedField::WorkspaceQuotaMb, "--disk", *disk, spec.disk_mb)?;
     spec.user = options.command.user.unwrap_or(spec.user);
     spec.floors = floors(require);
     spec.dies_with_maker = true;
-    files(&mut spec, &options.files)?;
+    files(&mut spec, &options.files, preset)?;
     Ok(spec)
-}
-
-fn named_profile(name: &str) -> Result<Profile, Fault> {
-    Profile::built_in(name).ok_or_else(|| {
-        let known = box_core::profile::BUILT_IN.map(|profile| format!("{} ({})", profile.name, profile.about));
-        let invalid = Invalid::new("profile", name, "the name of a profile");
-        Fault::from(invalid).hint(format!("the profiles are: {}", known.join("; ")))
-    })
 }
 
 fn floors(required: &[Requirement]) -> Floors {
@@ -74,25 +68,27 @@ fn floors(required: &[Requirement]) -> Floors {
     Floors(required.iter().filter_map(one).collect())
 }
 
-fn files(spec: &mut BoxSpec, options: &FileOptions) -> Result<(), Fault> {
-    spec.image = image(&options.image)?;
-    if options.writable_root {
-        spec.read_only_rootfs = false;
-    }
-    if options.read_only {
-        spec.read_only_rootfs = true;
-    }
+fn files(spec: &mut BoxSpec, options: &FileOptions, preset: &Preset) -> Result<(), Fault> {
+    let typed = Some(options.image.as_path()).filter(|typed| *typed != Path::new("host"));
+    let typed = typed.map(image).transpose()?;
+    spec.image = preset.choose(LockedField::Image, "--image", typed, preset.image.clone())?;
+    let typed = [(options.writable_root, false), (options.read_only, true)];
+    let typed = typed.into_iter().find(|(is_typed, _)| *is_typed).map(|(_, read_only)| read_only);
+    let flag = if options.read_only { "--read-only" } else { "--writable-root" };
+    spec.read_only_rootfs = preset.choose(LockedField::ReadOnlyRootfs, flag, typed, spec.read_only_rootfs)?;
     if options.keep_on_disk {
         spec.persistence = Persistence::Disk;
     }
-    if let Some(directory) = &options.workspace {
+    let workspace = preset.choose(LockedField::HostPath, "--workspace", options.workspace.as_ref().map(Some), None)?;
+    if let Some((directory, mode)) = workspace.zip(preset.workspace_mode()) {
         spec.mounts.push(MountSpec {
             source: absolute("workspace", directory)?,
             target: WORKSPACE.parse()?,
-            mode: MountMode::Rw,
+            mode,
             origin: Origin::Operator,
         });
     }
+    preset.choose(LockedField::ExtraMounts, "--mount", Some(options.mount.as_slice()), &[])?;
     for MountText { source, target, mode } in &options.mount {
         spec.mounts.push(MountSpec {
             source: absolute("mount", Path::new(source))?,

@@ -3,6 +3,7 @@
 mod ending;
 mod engine;
 mod intent;
+mod preset;
 
 use std::pin::pin;
 use std::time::Duration;

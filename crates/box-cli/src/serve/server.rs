@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use box_core::audit::AuditLog;
 use box_core::service::StopMode;
-use box_core::{Backend, Service, Store};
+use box_core::{Backend, Service, ServiceConfig, Store};
 use box_native::{InstanceKind, Native, NativeConfig};
 use box_server::{Bound, LangBot, LangBotConfig};
 use futures_util::future::maybe_done;
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::descriptors;
 use super::notify::Supervisor;
 use super::signals::{Order, Orders};
-use crate::config::{Config, OnStop};
+use crate::config::{Config, HostPlaces, OnStop};
 use crate::exit::after_signal;
 use crate::fault::Fault;
 use crate::state::StateDir;
@@ -64,10 +65,13 @@ impl Server {
         let orders = Orders::listen().map_err(|error| Fault::new(format!("signals cannot be received: {error}")))?;
         descriptors::make_room(config.service().max_sessions);
         let state = StateDir::open(&config.state_dir)?;
+        let places = config.host_places()?;
         let store = state.store()?;
-        let backend = open_backend(config, &state, store.as_ref()).await?;
+        check_tokens(config, store.as_ref()).await?;
+        let backend = open_backend(&places, &state, store.as_ref()).await?;
         let audit = Arc::new(AuditLog::open(&state.audit(), config.audit())?);
-        let service = Service::open(backend, Arc::clone(&store), Some(audit), config.service()).await?;
+        let settings = ServiceConfig { default_workspace: places.default_workspace, ..config.service() };
+        let service = Service::open(backend, Arc::clone(&store), Some(audit), settings).await?;
         let bound = box_server::bind(config.server(langbot.clone()), service.clone(), Arc::clone(&store)).await;
         let bound = match bound {
             Ok(bound) => Some(bound),
@@ -173,15 +177,26 @@ fn at_once(signal: i32) -> u8 {
     after_signal(signal)
 }
 
-async fn open_backend(config: &Config, state: &StateDir, store: &dyn Store) -> Result<Arc<dyn Backend>, Fault> {
+async fn open_backend(places: &HostPlaces, state: &StateDir, store: &dyn Store) -> Result<Arc<dyn Backend>, Fault> {
     let instance = InstanceKind::Persistent(store.instance_id().await?);
     let native = NativeConfig {
         state_dir: state.path().to_owned(),
-        mount_policy: config.mount_policy(),
+        mount_policy: places.mount_policy(),
         instance,
         network_method: None,
     };
     Ok(Arc::new(Native::open(native).await.map_err(|error| cannot_open(&error, state.path()))?))
+}
+
+/// A token that is bound to a profile that does not exist opens nothing, which its owner would learn last.
+async fn check_tokens(config: &Config, store: &dyn Store) -> Result<(), Fault> {
+    let now = Timestamp::now();
+    for row in store.tokens().await?.into_iter().filter(|row| row.expires_at.is_none_or(|at| at > now)) {
+        let Some(Err(invalid)) = row.profile.as_deref().map(|name| config.profiles.get(name)) else { continue };
+        let hint = format!("add the profile to the configuration, or: strongbox token revoke {}", row.id);
+        return Err(Fault::new(format!("the token {} ({}) is bound to an {invalid}", row.id, row.name)).hint(hint));
+    }
+    Ok(())
 }
 
 /// The lease of an instance is held by one process only: who cannot have it is told who else wants it.

@@ -9,11 +9,12 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::store;
+use super::config;
 use crate::config::PlaceOptions;
 use crate::fault::{self, Fault};
 use crate::listing;
 use crate::options::JsonOption;
+use crate::state::StateDir;
 use crate::values;
 
 /// What can be typed.
@@ -25,6 +26,8 @@ Examples:
   Into a file that only you can read, and used from another machine:
     (umask 077; strongbox token create --name me > box.token)
     STRONGBOX_TOKEN=$(cat box.token) strongbox status --url https://box.example
+  For code that is not to be trusted with more than a profile of yours allows:
+    strongbox token create --name guests --profile offline_readonly
   For what collects metrics:
     strongbox token create --name metrics --scope admin
 
@@ -42,6 +45,9 @@ pub(crate) struct CreateOptions {
     /// When it ends to be good, from now, such as 12h or 30d; else never
     #[arg(long, value_name = "TIME", value_parser = values::duration_sec)]
     expires: Option<u64>,
+    /// Hold it to a profile: who comes with it gets no other, and no session that has another
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     #[command(flatten)]
     format: JsonOption,
     #[command(flatten)]
@@ -54,7 +60,10 @@ pub(crate) fn main(options: &CreateOptions) -> Result<u8, Fault> {
     let expires_at = options.expires.map(|seconds| after(now, seconds)).transpose()?;
     let scopes: BTreeSet<Scope> = options.scope.iter().copied().collect();
     let (secret, row) = token::mint(&options.name, options.tenant.clone(), scopes, expires_at, now)?;
-    let store = store(&options.place)?;
+    let config = config(&options.place)?;
+    options.profile.as_deref().map(|name| config.profiles.get(name)).transpose()?;
+    let row = TokenRow { profile: options.profile.clone(), ..row };
+    let store = StateDir::open(&config.state_dir)?.store()?;
     crate::runtime()?.block_on(store.write(Change::PutToken(Box::new(row.clone())), Wait::Committed))?;
     if options.format.json {
         return listing::write_json(&as_json(&row, secret.expose()));
@@ -72,6 +81,9 @@ fn after(now: Timestamp, seconds: u64) -> Result<Timestamp, Fault> {
 }
 
 fn as_json(row: &TokenRow, secret: &str) -> serde_json::Value {
-    let TokenRow { id, name, tenant, scopes, expires_at, .. } = row;
-    json!({ "id": id, "name": name, "tenant": tenant, "scopes": scopes, "expires_at": expires_at, "secret": secret })
+    let TokenRow { id, name, tenant, scopes, expires_at, profile, .. } = row;
+    json!({
+        "id": id, "name": name, "tenant": tenant, "scopes": scopes, "expires_at": expires_at, "profile": profile,
+        "secret": secret,
+    })
 }

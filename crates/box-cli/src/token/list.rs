@@ -33,11 +33,12 @@ pub(crate) fn main(options: &ListOptions) -> Result<u8, Fault> {
         return listing::write_json(&rows.iter().map(as_json).collect());
     }
     let now = Timestamp::now();
-    let mut table = Table::new(&["ID", "NAME", "TENANT", "SCOPES", "CREATED", "EXPIRES"]);
+    let mut table = Table::new(&["ID", "NAME", "TENANT", "SCOPES", "PROFILE", "CREATED", "EXPIRES"]);
     for row in &rows {
         let scopes: Vec<&str> = row.scopes.iter().map(|scope| scope.as_str()).collect();
         let (tenant, created) = (row.tenant.to_string(), row.created_at.to_string());
-        table.row([row.id.clone(), row.name.clone(), tenant, scopes.join(","), created, expiry(row, now)]);
+        let profile = row.profile.clone().unwrap_or_else(|| "any".to_owned());
+        table.row([row.id.clone(), row.name.clone(), tenant, scopes.join(","), profile, created, expiry(row, now)]);
     }
     listing::write_out(table.render().as_bytes())
 }
@@ -51,8 +52,9 @@ fn expiry(row: &TokenRow, now: Timestamp) -> String {
 }
 
 fn as_json(row: &TokenRow) -> serde_json::Value {
-    let TokenRow { id, name, tenant, scopes, created_at, expires_at, .. } = row;
+    let TokenRow { id, name, tenant, scopes, created_at, expires_at, profile, .. } = row;
     json!({
-        "id": id, "name": name, "tenant": tenant, "scopes": scopes, "created_at": created_at, "expires_at": expires_at,
+        "id": id, "name": name, "tenant": tenant, "scopes": scopes, "profile": profile, "created_at": created_at,
+        "expires_at": expires_at,
     })
 }

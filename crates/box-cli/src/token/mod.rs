@@ -9,7 +9,7 @@ use std::sync::Arc;
 use box_core::Store;
 use clap::Subcommand;
 
-use crate::config::PlaceOptions;
+use crate::config::{Config, PlaceOptions};
 use crate::fault::Fault;
 use crate::state::StateDir;
 
@@ -39,6 +39,10 @@ pub(crate) fn main(verb: &TokenVerb) -> Result<u8, Fault> {
 
 /// The store of the state that these options name.
 fn store(place: &PlaceOptions) -> Result<Arc<dyn Store>, Fault> {
-    let config = place.settings(&place.flags())?.config()?;
-    StateDir::open(&config.state_dir)?.store()
+    StateDir::open(&config(place)?.state_dir)?.store()
+}
+
+/// The configuration that these options name.
+fn config(place: &PlaceOptions) -> Result<Config, Fault> {
+    place.settings(&place.flags())?.config()
 }

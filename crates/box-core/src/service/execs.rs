@@ -192,11 +192,11 @@ impl Inner {
     /// The request to the agent that a call means in a session.
     fn wire_request(&self, config: &SessionConfig, call: &ExecCall) -> Result<ExecRequest> {
         // Somebody sits at a terminal; the deadlines of a profile are for commands.
-        let (usual_sec, max_sec) = match call.terminal {
-            Some(_) => (limits::TERMINAL_TIMEOUT_SEC, limits::TERMINAL_TIMEOUT_SEC),
-            None => (config.timeout_sec, config.timeout_sec_max),
+        let longest_ms = limits::TERMINAL_TIMEOUT_SEC * 1000;
+        let timeout_ms = match call.terminal {
+            Some(_) => call.timeout_ms.unwrap_or(longest_ms).min(longest_ms),
+            None => config.timeout_ms(call.timeout_ms),
         };
-        let timeout_ms = call.timeout_ms.unwrap_or(usual_sec * 1000).min(max_sec * 1000);
         let user = call.user.unwrap_or(box_wire::User::ROOT);
         let request = ExecRequest {
             env: environment_of(config, user, &call.env),

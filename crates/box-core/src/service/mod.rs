@@ -19,6 +19,7 @@ mod to_the_end;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use crate::cached::Cached;
 use crate::caller::{Caller, Scope, TenantId};
 use crate::session::SessionId;
 use crate::store::{SessionKey, Store};
-use crate::{Backend, BackendName, Capabilities, Error, Result, limits};
+use crate::{Backend, BackendName, Capabilities, Error, Profile, Profiles, Result, limits};
 
 pub use errands::{ErrandBytes, ErrandCall, NO_INPUT};
 pub use follow::Follow;
@@ -56,8 +57,14 @@ pub struct ServiceConfig {
     pub journal_bytes_max: u64,
     /// Bytes of all finished commands of one session that are kept; the oldest go first.
     pub journal_session_bytes_max: u64,
+    /// The profiles that there are.
+    pub profiles: Profiles,
     /// Profile of sessions that name none.
     pub default_profile: String,
+    /// Directory of the host that is the workspace of sessions that name none. A real path, below an allowed root.
+    pub default_workspace: Option<PathBuf>,
+    /// Most that a workspace may hold, where neither the caller nor the profile says; 0 = no bound.
+    pub workspace_quota_mb: u64,
     /// Meanings of image names.
     pub images: BTreeMap<String, String>,
     /// How often idle sessions are looked for.
@@ -76,7 +83,10 @@ impl Default for ServiceConfig {
             output_limit_chars: 4000,
             journal_bytes_max: 16 << 20,
             journal_session_bytes_max: 256 << 20,
+            profiles: Profiles::default(),
             default_profile: "default".to_owned(),
+            default_workspace: None,
+            workspace_quota_mb: 0,
             images: images.map(|name| (name.to_owned(), "host".to_owned())).into(),
             reap_every: Duration::from_secs(5),
             exited_process_ttl: Duration::from_mins(5),
@@ -225,9 +235,11 @@ impl Service {
         Ok(service)
     }
 
-    /// Changes what can be changed while sessions live.
+    /// Changes what can be changed while sessions live. The default workspace stays: where it really is was looked up at the start.
     pub fn reload(&self, config: ServiceConfig) {
-        *self.inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        let mut held = self.inner.config.write().unwrap_or_else(PoisonError::into_inner);
+        let default_workspace = held.default_workspace.clone();
+        *held = Arc::new(ServiceConfig { default_workspace, ..config });
     }
 
     /// Where boxes live.
@@ -258,6 +270,16 @@ impl Service {
         caller.require(Scope::Exec)?;
         let probe = async { Ok::<_, Error>(self.inner.backend.probe().await) };
         Ok((self.inner.backend.name(), self.inner.capabilities.get(probe).await?))
+    }
+
+    /// The profiles that the caller can ask for: all, or the one to which its token is bound.
+    pub fn profiles(&self, caller: &Caller) -> Result<Vec<Profile>> {
+        caller.require(Scope::Exec)?;
+        let config = self.inner.config();
+        match &caller.profile {
+            Some(bound) => Ok(vec![config.profiles.get(bound)?.clone()]),
+            None => Ok(config.profiles.iter().cloned().collect()),
+        }
     }
 
     /// What went wrong lately for the caller's tenant, newest first.
@@ -316,6 +338,8 @@ impl Inner {
         caller.require(scope)?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         let found = self.lock_sessions().get(&key).cloned();
-        found.ok_or_else(|| Error::SessionNotFound { session: id.clone() })
+        let session = found.ok_or_else(|| Error::SessionNotFound { session: id.clone() })?;
+        session.with_config(|config| caller.check_profile(id, &config.profile))?;
+        Ok(session)
     }
 }

@@ -12,9 +12,10 @@ use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
 use crate::caller::{Caller, Scope, TenantId};
 use crate::journal::Journal;
+use crate::profile::LockedField;
 use crate::session::{
-    AbsentSession, ChangedMounts, SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest, VanishedBox,
-    check_ttl,
+    AbsentSession, ChangedMounts, SessionDefaults, SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest,
+    VanishedBox, check_ttl,
 };
 use crate::store::{Change, SessionKey, Wait};
 use crate::{BoxSpec, Error, Liveness, Result, fault, limits};
@@ -90,6 +91,10 @@ impl Service {
     pub async fn set_session_ttl(&self, caller: &Caller, id: &SessionId, ttl_sec: u64) -> Result<SessionInfo> {
         check_ttl(ttl_sec)?;
         let session = self.inner.find(caller, id)?;
+        if session.with_config(|config| config.locked.contains(&LockedField::TtlSec)) {
+            let what = format!("ttl_sec of session {id} is locked by its profile");
+            return Err(Error::Conflict { what, fix: "leave it as it is".to_owned() });
+        }
         session.set_ttl(ttl_sec);
         session.touch();
         self.inner.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
@@ -221,19 +226,22 @@ impl Inner {
     /// Finds the session or puts a new one in the list, in one step. Nothing is waited for.
     fn find_or_begin(&self, caller: &Caller, key: &SessionKey, request: &SessionRequest) -> Result<Found> {
         let settings = self.config();
+        request.check_profile(caller.profile.as_deref())?;
         if let Some(session) = self.lock_sessions().get(key) {
-            return existing(session, request, &settings);
+            return existing(session, caller, request, &settings);
         }
         if request.rules.absent_session == AbsentSession::Refused {
             return Err(Error::SessionNotFound { session: key.id.clone() });
         }
         // Everything that can be refused is refused before there is anything to undo.
-        let config = request.resolve(&settings.default_profile, settings.session_ttl_sec)?;
-        let spec = BoxSpec { keeps_journal: true, ..config.box_spec(&settings.images, &request.rules)? };
+        let defaults = SessionDefaults::new(&settings, &caller.tenant);
+        let config = request.resolve(&defaults, caller.profile.as_deref())?;
+        let spec = config.box_spec(&settings.profiles, &settings.images, &request.rules)?;
+        let spec = BoxSpec { keeps_journal: true, ..spec };
         let box_id: BoxId = format!("s{}", uuid::Uuid::now_v7().simple()).parse()?;
         let mut sessions = self.lock_sessions();
         if let Some(session) = sessions.get(key) {
-            return existing(session, request, &settings);
+            return existing(session, caller, request, &settings);
         }
         let held = |counts: &dyn Fn(&TenantId) -> bool| sessions.keys().filter(|key| counts(&key.tenant)).count();
         if let Some(limit) = caller.limit_reached(held, settings.max_sessions, |ceiling| ceiling.max_sessions) {
@@ -420,7 +428,13 @@ enum Found {
     New(Arc<Session>, Box<BoxSpec>),
 }
 
-fn existing(session: &Arc<Session>, request: &SessionRequest, settings: &ServiceConfig) -> Result<Found> {
+fn existing(
+    session: &Arc<Session>,
+    caller: &Caller,
+    request: &SessionRequest,
+    settings: &ServiceConfig,
+) -> Result<Found> {
+    session.with_config(|config| caller.check_profile(&session.key.id, &config.profile))?;
     let differences = match session.phase() {
         // What is on its way out, or lost, does not stand in the way of anything.
         Phase::Destroying(_) | Phase::Gone(_) | Phase::Lost(_) => Vec::new(),

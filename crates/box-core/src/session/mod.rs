@@ -2,19 +2,24 @@
 
 mod id;
 mod request;
+mod resolve;
+
+use std::collections::BTreeSet;
 
 use box_wire::GuestPath;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::profile::LockedField;
 use crate::{BackendName, Guarantees, Network};
 
 pub use id::SessionId;
 pub(crate) use request::check_ttl;
 pub use request::{
-    AbsentSession, ChangedMounts, Difference, DoorRules, ExtraMount, LoneMountPath, SessionRequest, UnknownImage,
-    VanishedBox,
+    AbsentSession, ChangedMounts, Difference, DoorRules, ExtraMount, LoneMountPath, MountsBy, SessionRequest,
+    UnknownImage, VanishedBox,
 };
+pub use resolve::SessionDefaults;
 
 /// What a session is, fully decided: profile and request taken together. Fixed when the session is made, but for the lifetime.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -57,6 +62,11 @@ pub struct SessionConfig {
     pub on_timeout: OnTimeout,
     /// Environment of every command, before the command's own.
     pub env: Vec<(String, String)>,
+    /// What its profile locked when it was made. Kept with it, because the profile may be another one by now; callers see it in
+    /// the list of profiles.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(ignore)]
+    pub locked: BTreeSet<LockedField>,
 }
 
 /// What a box may do with its workspace.

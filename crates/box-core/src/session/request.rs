@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use box_wire::{GuestPath, Invalid, exec::check_env, limits as wire_limits};
+use box_wire::{GuestPath, Invalid};
 use serde::{Deserialize, Serialize};
 
 use super::{HostPathMode, OnTimeout, SessionConfig};
-use crate::{BoxSpec, Error, Image, MountMode, MountSpec, Network, Origin, Profile, Result, limits};
+use crate::{BoxSpec, Error, Image, MountMode, MountSpec, Network, Origin, Profiles, Result, limits};
 
 /// What a caller asks of a session. What is not asked comes from the profile, and does not matter to a session that exists.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -65,6 +65,18 @@ pub struct DoorRules {
     pub vanished_box: VanishedBox,
     /// What becomes of a `mount_path` where nothing is mounted.
     pub lone_mount_path: LoneMountPath,
+    /// Who chose the `extra_mounts`.
+    pub mounts_by: MountsBy,
+}
+
+/// Who chose the `extra_mounts` of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MountsBy {
+    /// The caller: a profile that locks them has none.
+    #[default]
+    Caller,
+    /// The service itself, for what it brings into a box, such as skills. No lock concerns them.
+    Service,
 }
 
 /// What becomes of a `mount_path` where nothing is mounted.
@@ -160,67 +172,13 @@ impl SessionRequest {
         let rules = DoorRules { absent_session: AbsentSession::Refused, ..DoorRules::default() };
         Self { rules, ..Self::default() }
     }
-
-    /// Decides every field, and checks it.
-    pub fn resolve(&self, default_profile: &str, ttl_sec: u64) -> Result<SessionConfig> {
-        let name = self.profile.as_deref().unwrap_or(default_profile);
-        let Some(profile) = Profile::built_in(name) else {
-            let known: Vec<_> = crate::profile::BUILT_IN.iter().map(|profile| profile.name).collect();
-            return Err(Invalid::new("profile", name, format!("one of {}", known.join(", "))).into());
-        };
-        let config = SessionConfig {
-            profile: name.to_owned(),
-            network: self.network.unwrap_or(profile.network),
-            image: self.image.clone().unwrap_or_else(|| "host".to_owned()),
-            host_path: self.host_path.clone().flatten(),
-            host_path_mode: self.host_path_mode.unwrap_or_default(),
-            mount_path: match &self.mount_path {
-                Some(path) => path.clone(),
-                None => GuestPath::parse("mount_path", limits::WORKSPACE)?,
-            },
-            extra_mounts: self.extra_mounts.clone().unwrap_or_default(),
-            cpus: self.cpus.unwrap_or(profile.cpus),
-            memory_mb: self.memory_mb.unwrap_or(profile.memory_mb),
-            pids_limit: self.pids_limit.unwrap_or(profile.pids_limit),
-            read_only_rootfs: self.read_only_rootfs.unwrap_or(profile.read_only_rootfs),
-            workspace_quota_mb: self.workspace_quota_mb.unwrap_or(0),
-            persistent: self.persistent.unwrap_or(false),
-            ttl_sec: self.ttl_sec.unwrap_or(ttl_sec),
-            timeout_sec: profile.timeout_sec,
-            timeout_sec_max: self.rules.timeout_sec_max.unwrap_or(profile.timeout_sec_max),
-            on_timeout: self.on_timeout.unwrap_or_default(),
-            env: self.env.clone(),
-        };
-        config.validate()?;
-        self.check_mount_path(&config)?;
-        Ok(config)
-    }
-
-    fn check_mount_path(&self, config: &SessionConfig) -> Result<()> {
-        let is_lone = config.host_path.is_none() && config.mount_path.as_str() != limits::WORKSPACE;
-        if is_lone && self.rules.lone_mount_path == LoneMountPath::Refused {
-            let allowed = "/workspace where no host_path is mounted";
-            return Err(Invalid::new("mount_path", config.mount_path.as_str(), allowed).into());
-        }
-        Ok(())
-    }
 }
 
 impl SessionConfig {
-    fn validate(&self) -> Result<()> {
-        check_ttl(self.ttl_sec)?;
-        if self.env.len() > wire_limits::ENVIRONMENT_ENTRIES_MAX {
-            let allowed = format!("at most {} entries", wire_limits::ENVIRONMENT_ENTRIES_MAX);
-            return Err(Invalid::new("env", self.env.len(), allowed).into());
-        }
-        for (name, value) in &self.env {
-            check_env(name, value)?;
-        }
-        Ok(())
-    }
-
-    /// Fields in which a request differs from this session. What the request does not ask cannot differ.
+    /// Fields in which a request differs from this session. What the request does not ask cannot differ, and what the session's
+    /// profile locked was never the caller's to ask.
     pub fn differences(&self, request: &SessionRequest, images: &BTreeMap<String, String>) -> Vec<Difference> {
+        let request = &request.without(&self.locked);
         let mut found = Vec::new();
         let mut compare = |field, existing: String, asked: Option<String>| {
             if let Some(asked) = asked.filter(|asked| *asked != existing) {
@@ -256,9 +214,14 @@ impl SessionConfig {
         request.rules.unknown_image == UnknownImage::Host && meaning(&self.image) == meaning(asked)
     }
 
-    /// The box that this session asks for. `images` gives names to root file systems.
-    pub fn box_spec(&self, images: &BTreeMap<String, String>, rules: &DoorRules) -> Result<BoxSpec> {
-        let profile = Profile::built_in(&self.profile).unwrap_or_default();
+    /// The box that this session asks for. `profiles` has its own, and `images` gives names to root file systems.
+    pub fn box_spec(
+        &self,
+        profiles: &Profiles,
+        images: &BTreeMap<String, String>,
+        rules: &DoorRules,
+    ) -> Result<BoxSpec> {
+        let profile = profiles.get(&self.profile)?;
         let workspace = self.host_path.iter().map(|path| (path, &self.mount_path, self.host_path_mode));
         let extra = self.extra_mounts.iter().map(|mount| (&mount.host_path, &mount.mount_path, mount.mode));
         let origin = rules.mount_roots.clone().map_or(Origin::Caller, Origin::Within);
@@ -340,8 +303,10 @@ fn describe_mounts(mounts: &[ExtraMount]) -> String {
 mod tests {
     use super::*;
 
+    use crate::session::SessionDefaults;
+
     fn resolve(request: &SessionRequest) -> SessionConfig {
-        request.resolve("default", 300).unwrap()
+        request.resolve(&SessionDefaults::default(), None).unwrap()
     }
 
     #[test]
@@ -358,7 +323,7 @@ mod tests {
     #[test]
     fn an_unknown_profile_names_the_known_ones() {
         let request = SessionRequest { profile: Some("defualt".into()), ..Default::default() };
-        let error = request.resolve("default", 300).unwrap_err();
+        let error = request.resolve(&SessionDefaults::default(), None).unwrap_err();
         assert!(error.to_string().contains("network_basic"), "{error}");
     }
 
@@ -401,7 +366,7 @@ mod tests {
         let images = BTreeMap::from([("mine".to_owned(), "dir:/srv/root".to_owned())]);
         let config = resolve(&asks("alpine:latest"));
         assert_eq!(config.image, "alpine:latest", "it is told as it was asked");
-        assert_eq!(config.box_spec(&images, &rules).unwrap().image, Image::Host);
+        assert_eq!(config.box_spec(&Profiles::default(), &images, &rules).unwrap().image, Image::Host);
         assert_eq!(config.differences(&asks("debian:12"), &images), []);
         assert_eq!(config.differences(&asks("mine"), &images).len(), 1);
     }
@@ -409,9 +374,12 @@ mod tests {
     #[test]
     fn a_workspace_is_mounted_unless_its_mode_is_none() {
         let request = SessionRequest { host_path: Some(Some("/srv/w".into())), ..Default::default() };
-        let spec = resolve(&request).box_spec(&BTreeMap::new(), &DoorRules::default()).unwrap();
+        let spec = resolve(&request).box_spec(&Profiles::default(), &BTreeMap::new(), &DoorRules::default()).unwrap();
         assert_eq!((spec.mounts.len(), spec.mounts[0].mode), (1, MountMode::Rw));
         let request = SessionRequest { host_path_mode: Some(HostPathMode::None), ..request };
-        assert_eq!(resolve(&request).box_spec(&BTreeMap::new(), &DoorRules::default()).unwrap().mounts, []);
+        assert_eq!(
+            resolve(&request).box_spec(&Profiles::default(), &BTreeMap::new(), &DoorRules::default()).unwrap().mounts,
+            []
+        );
     }
 }

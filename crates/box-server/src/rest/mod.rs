@@ -9,6 +9,7 @@ pub(crate) mod output;
 pub(crate) mod pages;
 pub(crate) mod process_body;
 pub(crate) mod processes;
+pub(crate) mod profiles;
 pub(crate) mod service;
 pub(crate) mod session_body;
 pub(crate) mod sessions;

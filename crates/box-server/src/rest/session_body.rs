@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// What a box can be asked to be. It matters when the session is made; for one that exists, what differs is a conflict.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 pub(crate) struct SessionFields {
-    /// Preset of everything that is not given: default, offline_readonly, network_basic, network_extended or debug.
+    /// Preset of everything that is not given; `GET /v1/profiles` lists them, with what they lock.
     #[serde(default, deserialize_with = "body::optional_text")]
     profile: Option<String>,
     /// What the box can reach: `off` is its own loopback, `on` everything but the host's.

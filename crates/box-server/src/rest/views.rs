@@ -35,6 +35,8 @@ impl SessionView {
             SessionState::Creating | SessionState::Running | SessionState::Paused => "idle",
         };
         let env_keys = std::mem::take(&mut info.config.env).into_iter().map(|(name, _)| name).collect();
+        // What a profile locks is told with the profiles.
+        info.config.locked.clear();
         Self { info, status, env_keys, managed_processes: BTreeMap::new(), managed_process: None }
     }
 
@@ -184,7 +186,7 @@ mod tests {
             state: SessionState::Running,
             backend_name: BackendName::Native,
             backend_session_id: "box".into(),
-            config: request.resolve("default", 300).unwrap(),
+            config: request.resolve(&box_core::session::SessionDefaults::default(), None).unwrap(),
             created_at: Timestamp::UNIX_EPOCH,
             last_used_at: Timestamp::UNIX_EPOCH,
             expires_at: None,

@@ -24,7 +24,7 @@ pub(crate) fn session(key: &SessionKey, state: SessionState) -> SessionRow {
     SessionRow {
         key: key.clone(),
         state,
-        config: request.resolve("default", 300).unwrap(),
+        config: request.resolve(&box_core::session::SessionDefaults::default(), None).unwrap(),
         handle: Some(Handle { id: box_id.clone(), backend: BackendName::Native, guarantees, locator: "{}".into() }),
         box_id,
         created_at: at(),
@@ -87,5 +87,6 @@ pub(crate) fn token(id: &str, name: &str) -> TokenRow {
         scopes: [Scope::Exec, Scope::Files].into(),
         created_at: at(),
         expires_at: Some(at()),
+        profile: Some("strict".into()),
     }
 }

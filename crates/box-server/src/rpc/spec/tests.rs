@@ -160,7 +160,7 @@ fn a_session_is_asked_for_in_every_field() {
     assert_eq!(request.mount_path, Some("/data".parse().unwrap()), "it is told and compared");
     assert_eq!((request.host_path.clone(), request.workspace_quota_mb), (Some(None), Some(0)));
     assert_eq!(request.rules.mount_roots, Some(vec!["/srv".into()]));
-    let config = request.resolve("default", 300).unwrap();
+    let config = request.resolve(&box_core::session::SessionDefaults::default(), None).unwrap();
     assert_eq!((config.on_timeout, config.timeout_sec_max), (OnTimeout::Destroy, TIMEOUT_SEC_MAX));
     assert_eq!(read(&with("timeout_sec", json!(u64::MAX))).unwrap().timeout_ms(), TIMEOUT_SEC_MAX * 1000);
 }

@@ -25,7 +25,7 @@ fn session() -> SessionInfo {
         state: SessionState::Running,
         backend_name: box_core::BackendName::Native,
         backend_session_id: "s0".into(),
-        config: request.resolve("default", 300).unwrap(),
+        config: request.resolve(&box_core::session::SessionDefaults::default(), None).unwrap(),
         created_at: Timestamp::UNIX_EPOCH,
         last_used_at: "2026-11-15T02:21:02.599092123Z".parse().unwrap(),
         expires_at: None,

@@ -1,0 +1,162 @@
+//! How what a caller asks becomes what a session is: its profile, the operator's defaults, and what the caller may decide.
+
+use std::collections::BTreeSet;
+
+use box_wire::{GuestPath, Invalid, exec::check_env, limits as wire_limits};
+
+use super::request::{LoneMountPath, MountsBy, check_ttl};
+use super::{SessionConfig, SessionRequest};
+use crate::profile::LockedField;
+use crate::{Profile, Profiles, Result, ServiceConfig, TenantId, limits};
+
+/// What the operator decided for sessions that do not say otherwise.
+#[derive(Debug, Clone)]
+pub struct SessionDefaults {
+    /// The profiles that there are.
+    pub profiles: Profiles,
+    /// The one of sessions that name none.
+    pub default_profile: String,
+    /// Idle time after which a session is removed.
+    pub ttl_sec: u64,
+    /// The workspace of sessions that ask for none, where there is one.
+    pub default_workspace: Option<String>,
+    /// Most that a workspace may hold, where the profile does not say.
+    pub workspace_quota_mb: Option<u64>,
+}
+
+impl SessionDefaults {
+    /// Those of a configuration. The default workspace is one directory, so only the tenant that the machine's owner works as
+    /// gets it unasked: others would find each other's files in it.
+    pub fn new(config: &ServiceConfig, tenant: &TenantId) -> Self {
+        let shared = config.default_workspace.as_ref().filter(|_| *tenant == TenantId::default());
+        Self {
+            profiles: config.profiles.clone(),
+            default_profile: config.default_profile.clone(),
+            ttl_sec: config.session_ttl_sec,
+            default_workspace: shared.map(|path| path.display().to_string()),
+            workspace_quota_mb: Some(config.workspace_quota_mb).filter(|quota| *quota > 0),
+        }
+    }
+}
+
+impl Default for SessionDefaults {
+    fn default() -> Self {
+        Self::new(&ServiceConfig::default(), &TenantId::default())
+    }
+}
+
+impl SessionRequest {
+    /// Decides every field, and checks it. `caller_profile` is the one to which the caller's token is bound.
+    pub fn resolve(&self, defaults: &SessionDefaults, caller_profile: Option<&str>) -> Result<SessionConfig> {
+        let profile = self.profile_in(defaults, caller_profile)?;
+        let asked = self.without(&profile.locked);
+        let quota_mb = [profile.workspace_quota_mb, defaults.workspace_quota_mb.unwrap_or(0)];
+        let config = SessionConfig {
+            profile: profile.name.clone(),
+            network: asked.network.unwrap_or(profile.network),
+            image: asked.image.unwrap_or_else(|| profile.image.clone()),
+            host_path: asked.host_path.unwrap_or_else(|| defaults.default_workspace.clone()),
+            host_path_mode: asked.host_path_mode.unwrap_or(profile.host_path_mode),
+            mount_path: match asked.mount_path {
+                Some(path) => path,
+                None => GuestPath::parse("mount_path", limits::WORKSPACE)?,
+            },
+            extra_mounts: asked.extra_mounts.unwrap_or_default(),
+            cpus: asked.cpus.unwrap_or(profile.cpus),
+            memory_mb: asked.memory_mb.unwrap_or(profile.memory_mb),
+            pids_limit: asked.pids_limit.unwrap_or(profile.pids_limit),
+            read_only_rootfs: asked.read_only_rootfs.unwrap_or(profile.read_only_rootfs),
+            workspace_quota_mb: asked
+                .workspace_quota_mb
+                .unwrap_or_else(|| quota_mb.into_iter().find(|quota| *quota > 0).unwrap_or(0)),
+            persistent: asked.persistent.unwrap_or(false),
+            ttl_sec: asked.ttl_sec.unwrap_or(defaults.ttl_sec),
+            timeout_sec: profile.timeout_sec,
+            timeout_sec_max: self.longest_deadline(profile, caller_profile),
+            on_timeout: asked.on_timeout.unwrap_or_default(),
+            env: asked.env,
+            locked: profile.locked.clone(),
+        };
+        config.validate()?;
+        self.check_mount_path(&config)?;
+        Ok(config)
+    }
+
+    /// The profile that this asks for. `caller_profile` is the one to which the caller's token is bound.
+    pub fn profile_in<'a>(&self, defaults: &'a SessionDefaults, caller_profile: Option<&str>) -> Result<&'a Profile> {
+        self.check_profile(caller_profile)?;
+        let name = caller_profile.or(self.profile.as_deref()).unwrap_or(&defaults.default_profile);
+        Ok(defaults.profiles.get(name)?)
+    }
+
+    /// Refuses another profile than the one to which the caller's token is bound.
+    pub(crate) fn check_profile(&self, caller_profile: Option<&str>) -> Result<()> {
+        match (caller_profile, self.profile.as_deref()) {
+            (Some(bound), Some(asked)) if asked != bound => {
+                Err(Invalid::new("profile", asked, format!("{bound}, to which the token is bound")).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same without what does not count. The deadline is a matter of each command.
+    pub(super) fn without(&self, locked: &BTreeSet<LockedField>) -> Self {
+        let mut asked = self.clone();
+        for field in locked {
+            match field {
+                LockedField::Network => asked.network = None,
+                LockedField::Image => asked.image = None,
+                LockedField::HostPath => asked.host_path = None,
+                LockedField::HostPathMode => asked.host_path_mode = None,
+                LockedField::ExtraMounts if self.rules.mounts_by == MountsBy::Caller => asked.extra_mounts = None,
+                LockedField::Cpus => asked.cpus = None,
+                LockedField::MemoryMb => asked.memory_mb = None,
+                LockedField::PidsLimit => asked.pids_limit = None,
+                LockedField::ReadOnlyRootfs => asked.read_only_rootfs = None,
+                LockedField::WorkspaceQuotaMb => asked.workspace_quota_mb = None,
+                LockedField::Persistent => asked.persistent = None,
+                LockedField::TtlSec => asked.ttl_sec = None,
+                LockedField::ExtraMounts | LockedField::TimeoutSec => {}
+            }
+        }
+        asked
+    }
+
+    /// A door may have another bound than the profile, whose clients rely on it; not for a caller who is held to a profile.
+    fn longest_deadline(&self, profile: &Profile, caller_profile: Option<&str>) -> u64 {
+        self.rules.timeout_sec_max.filter(|_| caller_profile.is_none()).unwrap_or(profile.timeout_sec_max)
+    }
+
+    fn check_mount_path(&self, config: &SessionConfig) -> Result<()> {
+        let is_lone = config.host_path.is_none() && config.mount_path.as_str() != limits::WORKSPACE;
+        if is_lone && self.rules.lone_mount_path == LoneMountPath::Refused {
+            let allowed = "/workspace where no host_path is mounted";
+            return Err(Invalid::new("mount_path", config.mount_path.as_str(), allowed).into());
+        }
+        Ok(())
+    }
+}
+
+impl SessionConfig {
+    /// The deadline of a command that asks for this one, or for none.
+    pub fn timeout_ms(&self, asked_ms: Option<u64>) -> u64 {
+        let usual = self.timeout_sec.saturating_mul(1000);
+        let asked = asked_ms.filter(|_| !self.locked.contains(&LockedField::TimeoutSec));
+        asked.unwrap_or(usual).min(self.timeout_sec_max.saturating_mul(1000))
+    }
+
+    fn validate(&self) -> Result<()> {
+        check_ttl(self.ttl_sec)?;
+        if self.env.len() > wire_limits::ENVIRONMENT_ENTRIES_MAX {
+            let allowed = format!("at most {} entries", wire_limits::ENVIRONMENT_ENTRIES_MAX);
+            return Err(Invalid::new("env", self.env.len(), allowed).into());
+        }
+        for (name, value) in &self.env {
+            check_env(name, value)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
