@@ -29,6 +29,8 @@ pub struct ServerOptions {
     pub listen: Option<String>,
     /// Whether it speaks TLS, with a certificate that is made for it.
     pub tls: bool,
+    /// Whether it is a server that serves and cannot make boxes.
+    pub unready: bool,
 }
 
 impl ServerOptions {
@@ -91,8 +93,17 @@ impl TestServer {
         let running = tokio::task::spawn_blocking(move || launch(command, &log)).await??;
         self.running = Some(running);
         let ready = self.client()?.get("/readyz").await.context("asking whether the server is ready")?;
-        ensure!(ready.status == 200, "the server is not ready: {ready:?}");
+        let expected = if self.options.unready { 503 } else { 200 };
+        ensure!(ready.status == expected, "the server should have answered {expected}: {ready:?}");
         Ok(())
+    }
+
+    /// Starts the process, and waits until a server serves that cannot make boxes.
+    pub async fn launch_unready(&mut self) -> Result<()> {
+        self.options.unready = true;
+        let launched = self.launch().await;
+        self.options.unready = false;
+        launched
     }
 
     /// Starts the process and returns what it said when it ended, because it must not be able to serve.

@@ -1,5 +1,7 @@
 //! What every place where boxes can live must be able to do.
 
+mod standby;
+
 use std::fmt;
 use std::os::fd::OwnedFd;
 
@@ -8,13 +10,37 @@ use box_wire::BoxId;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{BoxSpec, Guarantees, Result};
+use crate::{BoxSpec, Error, Guarantees, MountSpec, Result};
+
+pub use standby::{Opening, Standby};
 
 /// A place where boxes can live. Backends give boxes; everything that happens in one is the agent's work.
 #[async_trait]
 pub trait Backend: Send + Sync + fmt::Debug {
     /// Which one this is.
     fn name(&self) -> BackendName;
+
+    /// Whether it is there at all. Until it is, nothing is asked of it but this, [`Backend::probe`] and [`Backend::arrives`].
+    fn presence(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits until it is there, and does what brings it. One that is switched off never comes.
+    async fn arrives(&self) {}
+
+    /// Whether paths of the host mean the same to us and to its boxes.
+    fn shares_filesystem(&self) -> bool {
+        true
+    }
+
+    /// Opens what a mount would show, decided as when a box is made, to look at it.
+    async fn open_source(&self, mount: &MountSpec) -> Result<OwnedFd> {
+        Err(Error::Unavailable {
+            what: format!("a look at {}", mount.source.display()),
+            reason: format!("the {} backend does not open mounts", self.name()),
+            fix: "leave workspace_quota_mb at 0".to_owned(),
+        })
+    }
 
     /// What works here, and why the rest does not.
     async fn probe(&self) -> Capabilities;

@@ -36,6 +36,11 @@ impl<T: Clone> Cached<T> {
         Ok(value)
     }
 
+    /// Forgets what was read: it is known to have changed.
+    pub fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     fn fresh(&self) -> Option<T> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|(read_at, _)| read_at.elapsed() < self.age_max).map(|(_, value)| value.clone())

@@ -104,6 +104,9 @@ pub struct ExecInfo {
     pub signal: Option<i32>,
     /// The kernel killed a process of it because the box was out of memory.
     pub oom_killed: bool,
+    /// Its workspace held more than its quota allows: while it ran, and it was killed for that, or when it had ended.
+    #[serde(default)]
+    pub quota_exceeded: bool,
     /// From its start to its end, or until now.
     pub duration_ms: u64,
     /// When it started.
@@ -136,6 +139,7 @@ impl ExecInfo {
             exit_code: None,
             signal: None,
             oom_killed: false,
+            quota_exceeded: false,
             duration_ms: 0,
             started_at: Timestamp::now(),
             ended_at: None,

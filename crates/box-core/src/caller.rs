@@ -22,6 +22,8 @@ pub struct Caller {
     pub ceiling: Option<Ceiling>,
     /// The profile to which its token is bound. It gets no other, and no session that has another.
     pub profile: Option<String>,
+    /// The query of an agent for which it asks, where its door knows: remembered with what goes wrong.
+    pub query_id: Option<String>,
 }
 
 /// How much all callers of one door may hold together.
@@ -94,6 +96,7 @@ impl Caller {
             scopes: Scope::ALL.into(),
             ceiling: None,
             profile: None,
+            query_id: None,
         }
     }
 

@@ -5,6 +5,7 @@ use box_wire::{FrameError, Invalid, Refusal, Trouble};
 use crate::call::ProcessId;
 use crate::caller::Scope;
 use crate::guarantee::{Dimension, Level};
+use crate::quota::QuotaMoment;
 use crate::session::{Difference, SessionId};
 
 /// Shorthand for results of this crate.
@@ -139,6 +140,28 @@ pub enum Error {
         fix: String,
     },
 
+    /// The workspace holds more than it may.
+    #[error(
+        "workspace quota exceeded {when} execution: it holds at least {used_bytes} bytes of {quota_bytes} and {used_inodes} files \
+         of {quota_inodes}; remove files from it, or raise workspace_quota_mb"
+    )]
+    QuotaExceeded {
+        /// When that was found.
+        when: QuotaMoment,
+        /// Bytes that it holds, or more.
+        used_bytes: u64,
+        /// Bytes that it may hold.
+        quota_bytes: u64,
+        /// Files that it holds, or more.
+        used_inodes: u64,
+        /// Files that it may hold.
+        quota_inodes: u64,
+    },
+
+    /// The operator has switched boxes off.
+    #[error("strongbox is disabled by its configuration; set enabled = true and start it again")]
+    Disabled,
+
     /// The caller lacks a right.
     #[error("this needs the scope {scope}; use a token that has it")]
     Forbidden {
@@ -190,6 +213,8 @@ impl Error {
             Self::Conflict { .. } => "conflict",
             Self::ProcessConflict { .. } => "managed_process_conflict",
             Self::Capacity { .. } => "capacity_exceeded",
+            Self::QuotaExceeded { .. } => "quota_exceeded",
+            Self::Disabled => "disabled",
             Self::Forbidden { .. } => "forbidden",
             Self::Stopping => "stopping",
             Self::Refused(_) => "refused",
@@ -213,6 +238,14 @@ impl Error {
             }
             Self::Setup { step, reason } => Self::Setup { step: step.clone(), reason: reason.clone() },
             Self::Gone { reason } => Self::Gone { reason: reason.clone() },
+            Self::QuotaExceeded { when, used_bytes, quota_bytes, used_inodes, quota_inodes } => Self::QuotaExceeded {
+                when: *when,
+                used_bytes: *used_bytes,
+                quota_bytes: *quota_bytes,
+                used_inodes: *used_inodes,
+                quota_inodes: *quota_inodes,
+            },
+            Self::Disabled => Self::Disabled,
             Self::Refused(refusal) => Self::Refused(refusal.clone()),
             Self::Protocol(error) => Self::Protocol(error.clone()),
             Self::Io { context, source } => {

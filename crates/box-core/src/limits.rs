@@ -19,6 +19,12 @@ pub const DISK_MB_DEFAULT: u64 = 512;
 pub const INODES_PER_DISK_MB: u64 = 256;
 /// Fewest files that a box may own, whatever its disk limit.
 pub const INODES_MIN: u64 = 4096;
+/// Names that are looked at in a workspace that has a quota, and most files that such a one may hold: a million takes seconds.
+pub const QUOTA_NAMES_MAX: u64 = 1_000_000;
+/// Deepest directory that is looked at in a workspace that has a quota.
+pub const QUOTA_DEPTH_MAX: u32 = 1000;
+/// Workspaces of all sessions that are measured at the same time.
+pub const QUOTA_WALKS_MAX: usize = 4;
 /// Mounts of the host in one box, the primary one included.
 pub const MOUNTS_MAX: usize = 32;
 /// Names that are looked at when a tree is searched for sockets.
@@ -70,8 +76,12 @@ pub const ERROR_CHARS_MAX: usize = 1000;
 pub const PROCESS_RUNS_MAX: usize = 5;
 /// Exited managed processes that a session remembers.
 pub const EXITED_PROCESSES_MAX: usize = 256;
-/// Errors that are remembered for whoever asks what went wrong lately.
-pub const RECENT_ERRORS_MAX: usize = 100;
+/// Errors of one tenant that are remembered for whoever asks what went wrong lately.
+pub const RECENT_ERRORS_MAX: usize = 50;
+/// Tenants whose errors are remembered; whoever had none for longest is forgotten.
+pub const RECENT_ERRORS_TENANTS_MAX: usize = 1000;
+/// Characters of the id of a query that are remembered with an error.
+pub const QUERY_ID_CHARS_MAX: usize = 128;
 /// How old what the backend said of itself may be. Looking at it costs processes, and anybody may ask whether we are ready.
 pub const CAPABILITIES_AGE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use box_wire::{GuestPath, Invalid, User};
 use serde::{Deserialize, Serialize};
 
-use crate::{Floors, Result, limits, mount_policy::Origin};
+use crate::{Floors, Result, limits, mount_policy::Origin, quota};
 
 /// What a box shall be. Made from a [`crate::Profile`] and checked by [`BoxSpec::validate`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -162,7 +162,7 @@ impl BoxSpec {
 
     /// Files that the box can store outside of mounts.
     pub fn disk_inodes_max(&self) -> u64 {
-        ((self.disk_bytes_max() >> 20) * limits::INODES_PER_DISK_MB).max(limits::INODES_MIN)
+        quota::inodes_of_mb(self.disk_bytes_max() >> 20)
     }
 }
 

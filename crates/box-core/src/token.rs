@@ -129,6 +129,7 @@ pub fn check(rows: &[TokenRow], presented: &str, now: Timestamp) -> Result<Calle
         scopes: row.scopes.clone(),
         ceiling: None,
         profile: row.profile.clone(),
+        query_id: None,
     })
 }
 
@@ -184,6 +185,7 @@ mod tests {
             scopes: [Scope::Exec].into(),
             ceiling: None,
             profile: Some("strict".into()),
+            query_id: None,
         };
         assert_eq!(caller, expected);
     }

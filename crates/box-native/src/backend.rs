@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use async_trait::async_trait;
 use box_core::backend::FindingState;
 use box_core::{
-    AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, Result, SafeRoot,
-    Stats,
+    AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, MountSpec, Result,
+    SafeRoot, Stats,
 };
 use box_wire::BoxId;
 use rustix::fs::{Mode, OFlags};
@@ -250,6 +250,11 @@ impl Inner {
 impl Backend for Native {
     fn name(&self) -> BackendName {
         BackendName::Native
+    }
+
+    async fn open_source(&self, mount: &MountSpec) -> Result<OwnedFd> {
+        let (inner, mount) = (Arc::clone(&self.inner), mount.clone());
+        blocking(move || inner.mount_policy.grant(&mount).map(|grant| grant.object)).await
     }
 
     async fn probe(&self) -> Capabilities {

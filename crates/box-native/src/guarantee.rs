@@ -77,7 +77,7 @@ fn set_disk(guarantees: &mut Guarantees, spec: &BoxSpec) {
     let (level, note) = if open.is_empty() {
         (Level::Hard, String::new())
     } else {
-        (Level::Soft, format!("; the host's directory at {} has no limit of its own", open.join(", ")))
+        (Level::Absent, format!("; the host's directory at {} has no limit of its own", open.join(", ")))
     };
     guarantees.set(Dimension::DiskBytes, level, format!("{place} of {bytes} MiB{note}"));
     guarantees.set(Dimension::DiskInodes, level, format!("{place} of {inodes} files{note}"));

@@ -204,6 +204,10 @@ impl From<box_core::Error> for Failure {
             E::ProcessConflict { .. } => told(StatusCode::CONFLICT, detail),
             E::Conflict { fix, .. } => told(StatusCode::CONFLICT, detail).hint(fix),
             E::Capacity { fix, .. } => told(StatusCode::TOO_MANY_REQUESTS, detail).hint(fix).retry_after(5),
+            E::QuotaExceeded { when, .. } => told(StatusCode::INSUFFICIENT_STORAGE, detail)
+                .detail(when.as_str())
+                .hint("files can be removed over /v1/sessions/{id}/files, whatever the workspace holds"),
+            E::Disabled => told(StatusCode::SERVICE_UNAVAILABLE, detail),
             E::Forbidden { .. } => told(StatusCode::FORBIDDEN, detail),
             E::Refused(refusal) => refusal.into(),
             // Setup, Protocol and Io; and the domain may grow: what this door does not know yet is not told.

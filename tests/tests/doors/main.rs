@@ -10,11 +10,13 @@ mod bad_input;
 mod capacity;
 mod conversations;
 mod corpus;
+mod degraded;
 mod langbot;
 mod old_form;
 mod output;
 mod policy;
 mod processes;
+mod quota;
 mod readers;
 mod relay;
 mod restart;
@@ -45,6 +47,11 @@ pub(crate) type Work<'a> = std::pin::Pin<Box<dyn Future<Output = Result<()>> + S
 impl DoorCase {
     pub(crate) fn new(name: &'static str, run: for<'a> fn(&'a mut Door) -> Work<'a>) -> Self {
         Self { name, options: ServerOptions::default(), run }
+    }
+
+    /// The same case on a server that cannot make boxes, with these lines in its configuration.
+    pub(crate) fn unready(self, config: &str) -> Self {
+        Self { options: ServerOptions { unready: true, ..ServerOptions::configured(config) }, ..self }
     }
 
     /// The same case on a server with these lines in its configuration.
@@ -126,6 +133,8 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
     vec![
         ("sessions", sessions::cases()),
         ("capacity", capacity::cases()),
+        ("quota", quota::cases()),
+        ("degraded", degraded::cases()),
         ("output", output::cases()),
         ("conversations", conversations::cases()),
         ("processes", processes::cases()),

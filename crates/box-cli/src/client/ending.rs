@@ -24,6 +24,7 @@ pub(crate) fn report(finish: &Finish) -> u8 {
 /// What a shell would make of it.
 pub(crate) fn exit_code(info: &ExecInfo) -> u8 {
     match (info.status, info.exit_code, info.signal) {
+        _ if info.quota_exceeded => EXIT_OWN_ERROR,
         (ExecStatus::TimedOut, ..) => EXIT_TIMED_OUT,
         (ExecStatus::Completed, Some(code), _) => u8::try_from(code).unwrap_or(EXIT_OWN_ERROR),
         (ExecStatus::Completed, None, Some(signal)) => after_signal(signal),
@@ -34,6 +35,9 @@ pub(crate) fn exit_code(info: &ExecInfo) -> u8 {
 fn explanation(info: &ExecInfo) -> Option<String> {
     let words = match info.status {
         ExecStatus::TimedOut => "killed: its deadline passed (raise it with --timeout, up to what the profile allows)",
+        _ if info.quota_exceeded => {
+            "the workspace holds more than its quota; see `strongbox errors`, and remove files or raise workspace_quota_mb"
+        }
         ExecStatus::Lost => "its box was lost before its end was known; see `strongbox errors`",
         _ if info.oom_killed && info.signal == Some(SIGKILL) => "killed: the session is out of memory",
         _ if info.oom_killed => "a process of the command was killed: the session is out of memory",
@@ -60,6 +64,7 @@ mod tests {
             exit_code: None,
             signal: None,
             oom_killed: false,
+            quota_exceeded: false,
             duration_ms: 1,
             started_at: jiff::Timestamp::UNIX_EPOCH,
             ended_at: None,

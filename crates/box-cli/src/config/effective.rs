@@ -19,6 +19,7 @@ use crate::fault::Fault;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
+    pub(crate) enabled: bool,
     #[serde(deserialize_with = "unless_none")]
     pub(crate) listen: Option<SocketAddr>,
     #[serde(deserialize_with = "unless_none")]

@@ -75,7 +75,8 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 }
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 29] = [
+pub(crate) const KEYS: [Key; 30] = [
+    key("enabled", Kind::Truth),
     key("listen", Kind::Address),
     key("unix_socket", Kind::Socket),
     key("state_dir", Kind::Path),
@@ -125,6 +126,7 @@ impl Key {
         let service = ServiceConfig::default();
         let count = |number: usize| Value::Whole(number as u64);
         Some(match self.name {
+            "enabled" => Value::Truth(true),
             "listen" => Value::text("127.0.0.1:5410"),
             "state_dir" => Value::text(box_native::default_state_dir().to_string_lossy()),
             "session_ttl_sec" => Value::Whole(service.session_ttl_sec),

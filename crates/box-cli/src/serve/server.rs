@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use box_core::audit::AuditLog;
+use box_core::backend::Standby;
 use box_core::service::StopMode;
-use box_core::{Backend, Service, ServiceConfig, Store};
+use box_core::{Backend, BackendName, Error, Service, ServiceConfig, Store};
 use box_native::{InstanceKind, Native, NativeConfig};
 use box_server::{Bound, LangBot, LangBotConfig};
 use futures_util::future::maybe_done;
@@ -68,7 +69,7 @@ impl Server {
         let places = config.host_places()?;
         let store = state.store()?;
         check_tokens(config, store.as_ref()).await?;
-        let backend = open_backend(&places, &state, store.as_ref()).await?;
+        let backend = open_backend(config, &places, &state, store.as_ref()).await?;
         let audit = Arc::new(AuditLog::open(&state.audit(), config.audit())?);
         let settings = ServiceConfig { default_workspace: places.default_workspace, ..config.service() };
         let service = Service::open(backend, Arc::clone(&store), Some(audit), settings).await?;
@@ -177,7 +178,17 @@ fn at_once(signal: i32) -> u8 {
     after_signal(signal)
 }
 
-async fn open_backend(places: &HostPlaces, state: &StateDir, store: &dyn Store) -> Result<Arc<dyn Backend>, Fault> {
+/// Opens the backend. One that is not wanted is not touched, and one that cannot be opened is tried again while the server serves.
+async fn open_backend(
+    config: &Config,
+    places: &HostPlaces,
+    state: &StateDir,
+    store: &dyn Store,
+) -> Result<Arc<dyn Backend>, Fault> {
+    if !config.enabled {
+        tracing::warn!("boxes are disabled by the configuration; every call for one is refused");
+        return Ok(Arc::new(Standby::disabled(BackendName::Native)));
+    }
     let instance = InstanceKind::Persistent(store.instance_id().await?);
     let native = NativeConfig {
         state_dir: state.path().to_owned(),
@@ -185,7 +196,22 @@ async fn open_backend(places: &HostPlaces, state: &StateDir, store: &dyn Store) 
         instance,
         network_method: None,
     };
-    Ok(Arc::new(Native::open(native).await.map_err(|error| cannot_open(&error, state.path()))?))
+    match Native::open(native.clone()).await {
+        Ok(opened) => Ok(Arc::new(opened)),
+        Err(error) => match state_in_use(&error, state.path()) {
+            Some(fault) => Err(fault),
+            None => Ok(Arc::new(retried(native, error))),
+        },
+    }
+}
+
+/// A backend that is tried again.
+fn retried(native: NativeConfig, error: Error) -> Standby {
+    tracing::error!(error = %error, "the backend cannot be opened; this is tried again");
+    Standby::retried(BackendName::Native, error, move || {
+        let native = native.clone();
+        Box::pin(async move { Ok(Arc::new(Native::open(native).await?) as Arc<dyn Backend>) })
+    })
 }
 
 /// A token that is bound to a profile that does not exist opens nothing, which its owner would learn last.
@@ -200,15 +226,14 @@ async fn check_tokens(config: &Config, store: &dyn Store) -> Result<(), Fault> {
 }
 
 /// The lease of an instance is held by one process only: who cannot have it is told who else wants it.
-fn cannot_open(error: &box_core::Error, state_dir: &Path) -> Fault {
-    match error {
-        box_core::Error::Unavailable { what, .. } if what.starts_with("the instance ") => {
-            Fault::new(format!("another server runs on the state directory {}", state_dir.display()))
-                .code("state_in_use")
-                .hint("stop it first, or give this one a state of its own with --state-dir")
-        }
-        other => Fault::from(other),
-    }
+fn state_in_use(error: &Error, state_dir: &Path) -> Option<Fault> {
+    let Error::Unavailable { what, .. } = error else { return None };
+    let fault = || {
+        Fault::new(format!("another server runs on the state directory {}", state_dir.display()))
+            .code("state_in_use")
+            .hint("stop it first, or give this one a state of its own with --state-dir")
+    };
+    what.starts_with("the instance ").then(fault)
 }
 
 fn cannot_listen(error: &str, config: &Config) -> Fault {

@@ -6,12 +6,13 @@ use box_wire::{Answer, Errand, ExecRequest, GuestPath, Program, Stdin, User, Wor
 use tokio::io::AsyncRead;
 
 use super::execs::new_exec_id;
-use super::session::{Session, Use};
+use super::session::{Session, Standing, Use};
 use super::sessions::{Lost, entry};
 use super::{Inner, Service};
 use crate::audit::{AuditEntry, Outcome};
 use crate::caller::{Caller, Scope};
 use crate::link::{self, ErrandOutput};
+use crate::quota::{QuotaMoment, Workspace};
 use crate::session::{SessionId, SessionRequest};
 use crate::{Result, limits};
 
@@ -84,25 +85,67 @@ impl Inner {
         input: Option<I>,
     ) -> Result<(Answer, ErrandBytes)> {
         caller.require(Scope::Files)?;
+        self.present()?;
+        let writes = writes(&call.work);
+        if writes {
+            self.check_quota(caller, id, request).await?;
+        }
         let wire = wire_request(&call, input.is_some())?;
         let session = match caller.require(Scope::Exec) {
             Ok(()) => self.obtain(caller, id, request, Lost::Report).await?.0,
             // Who may only use files makes no sessions.
             Err(_) => self.find_for(caller, id, Scope::Files)?,
         };
-        let (used, stream) = self.dial_for(&session).await?;
+        let (used, standing, stream) = self.dial_for(&session).await?;
         let (operation, what) = (operation(&call.work), subject(&call.work));
         let entry = AuditEntry { command: Some(what), ..entry(caller, operation, Outcome::Started, id) };
         self.audit(entry).await;
-        let (answer, output) = link::errand(stream, &wire, input).await?;
+        let errand = link::errand(stream, &wire, input);
+        let (answer, output) = match standing.workspace.as_deref().filter(|_| writes) {
+            Some(workspace) => within_quota(workspace, errand).await?,
+            None => errand.await?,
+        };
         Ok((answer, ErrandBytes { output, _used: used }))
     }
 
-    async fn dial_for(self: &Arc<Self>, session: &Arc<Session>) -> Result<(Use, crate::AgentStream)> {
+    async fn dial_for(self: &Arc<Self>, session: &Arc<Session>) -> Result<(Use, Arc<Standing>, crate::AgentStream)> {
         let used = session.start_use();
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
         let standing = self.to_the_end(async move { inner.wake(&session).await }).await?;
-        Ok((used, self.backend.dial(&standing.handle).await?))
+        let stream = self.backend.dial(&standing.handle).await?;
+        Ok((used, standing, stream))
+    }
+}
+
+/// Does an errand that writes, and gives it up when the workspace holds too much. What was written stays: it can be removed, which
+/// is always allowed.
+async fn within_quota<T>(workspace: &Workspace, errand: impl Future<Output = Result<T>>) -> Result<T> {
+    let done = tokio::select! {
+        done = errand => done?,
+        usage = workspace.until_exceeded() => return Err(workspace.quota.exceeded(QuotaMoment::During, &usage)),
+    };
+    workspace.check(QuotaMoment::After).await?;
+    Ok(done)
+}
+
+/// Whether it can make a workspace larger.
+fn writes(work: &Work) -> bool {
+    match work {
+        Work::Write { .. }
+        | Work::MakeDirectory { .. }
+        | Work::Move { .. }
+        | Work::Unpack { .. }
+        | Work::Edit { .. } => true,
+        Work::Stat { .. }
+        | Work::List { .. }
+        | Work::Read { .. }
+        | Work::Remove { .. }
+        | Work::Pack { .. }
+        | Work::Watch { .. }
+        | Work::Measure { .. }
+        | Work::Lines { .. }
+        | Work::Glob { .. }
+        | Work::Grep { .. } => false,
     }
 }
 

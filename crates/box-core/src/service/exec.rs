@@ -1,6 +1,6 @@
 //! A command that lives, or lived: what is known of it, and its standard input.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use box_wire::{EndRecord, Ending, ExecId, Exit};
 use jiff::Timestamp;
@@ -10,6 +10,7 @@ use crate::Error;
 use crate::call::{ExecInfo, ExecStatus, ProcessId, Receipt};
 use crate::link::AttachedWriter;
 use crate::output::Clipped;
+use crate::quota::QuotaMoment;
 use crate::session::SessionId;
 use crate::store::{ExecRow, SessionKey};
 
@@ -32,6 +33,10 @@ pub(super) struct Exec {
     pub(super) captured: Mutex<Option<(Clipped, Clipped)>>,
     /// Where standard input goes, while somebody can write it.
     pub(super) writer: tokio::sync::Mutex<Option<AttachedWriter>>,
+    /// The query of an agent for which it runs, where that is known.
+    pub(super) query_id: OnceLock<String>,
+    /// That its workspace held too much while it ran, or when it had ended.
+    over_quota: OnceLock<Error>,
 }
 
 /// What changes while a command runs.
@@ -80,7 +85,26 @@ impl Exec {
             news: watch::Sender::new(news),
             captured: Mutex::default(),
             writer: tokio::sync::Mutex::default(),
+            query_id: OnceLock::new(),
+            over_quota: OnceLock::new(),
         }
+    }
+
+    /// Notes that its workspace holds too much. False when that was known.
+    pub(super) fn exceeds(&self, error: Error) -> bool {
+        self.over_quota.set(error).is_ok()
+    }
+
+    /// That its workspace held too much.
+    pub(super) fn over_quota(&self) -> Option<&Error> {
+        self.over_quota.get()
+    }
+
+    /// Whether its session goes with it: its deadline passed, and it was said that this is what happens then; or it left too much
+    /// in its workspace.
+    pub(super) fn ends_session(&self) -> bool {
+        let timed_out = self.destroys_on_timeout && self.info().status == ExecStatus::TimedOut;
+        timed_out || matches!(self.over_quota(), Some(Error::QuotaExceeded { when: QuotaMoment::After, .. }))
     }
 
     pub(super) fn is_running(&self) -> bool {

@@ -9,8 +9,8 @@ use super::session::{Session, Standing, lock};
 use super::sessions::{Lost, entry};
 use super::{Follow, Inner, OutputChunk, Service};
 use crate::audit::{AuditEntry, Outcome};
-use crate::call::{CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, ExecStatus, StdinChunk, StreamName, Target};
-use crate::caller::Caller;
+use crate::call::{CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, StdinChunk, StreamName, Target};
+use crate::caller::{Caller, Scope};
 use crate::output::Clipped;
 use crate::session::{OnTimeout, SessionConfig, SessionId, SessionRequest};
 use crate::store::ExecRow;
@@ -42,8 +42,12 @@ impl Service {
         let (session, standing, exec) = self.inner.noting(caller, "exec", id, begun).await?;
         let _used = session.start_use();
         let result = self.inner.result(&standing, &exec).await;
-        if exec.destroys_on_timeout && exec.info().status == ExecStatus::TimedOut {
+        if exec.ends_session() {
             self.inner.remove(&session).await?;
+        }
+        if exec.over_quota().is_some() {
+            // It was remembered when it was found.
+            return result;
         }
         self.inner.noting(caller, "exec", id, result).await
     }
@@ -157,6 +161,9 @@ impl Inner {
         call: ExecCall,
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Exec>)> {
         check(&call)?;
+        caller.require(Scope::Exec)?;
+        self.present()?;
+        self.check_quota(caller, id, request).await?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
         let (inner, caller) = (Arc::clone(self), caller.clone());
         self.to_the_end(async move { inner.start_exec(&caller, session, call).await }).await
@@ -178,6 +185,9 @@ impl Inner {
                 Some(End::Refused(refusal)) => Err(refusal.replica()),
                 _ => Ok((session, standing, earlier)),
             };
+        }
+        if let Some(query_id) = &caller.query_id {
+            let _ = exec.query_id.set(query_id.clone());
         }
         // The entry is on its way to the log before the command is to the box, and nobody is answered before both are there.
         let noted = self.note_start(caller, &exec, &call);
@@ -277,7 +287,10 @@ impl Inner {
     /// Waits for the end and reads what there is to tell of it.
     async fn result(&self, standing: &Standing, exec: &Exec) -> Result<ExecResult> {
         let info = match &*exec.ended().await {
-            End::Told { info } => info.clone(),
+            End::Told { info } => match exec.over_quota() {
+                Some(error) => return Err(error.replica()),
+                None => info.clone(),
+            },
             End::Refused(refusal) => return Err(refusal.replica()),
             End::Lost { reason, .. } => return Err(Error::Gone { reason: reason.clone() }),
         };

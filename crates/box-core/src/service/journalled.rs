@@ -53,6 +53,9 @@ impl Inner {
         match started.await {
             Ok(attached) => {
                 fault::point("exec_started");
+                if let Some(workspace) = &standing.workspace {
+                    workspace.started.notify_one();
+                }
                 let (mut reader, writer) = attached.split();
                 *exec.writer.lock().await = Some(writer);
                 self.watched.execs_started.add();
@@ -192,6 +195,7 @@ impl Inner {
         }
         fault::point("exec_told_to_end");
         session.touch();
+        let end = self.judged(standing, exec, end).await;
         if let End::Told { info } = &end
             && info.status == ExecStatus::TimedOut
         {
@@ -205,12 +209,20 @@ impl Inner {
         true
     }
 
+    /// An end, with what became of the workspace.
+    async fn judged(&self, standing: &Standing, exec: &Exec, end: End) -> End {
+        let End::Told { mut info } = end else { return end };
+        self.check_after(standing, exec).await;
+        info.quota_exceeded = exec.over_quota().is_some();
+        End::Told { info }
+    }
+
     /// What has to be done after an end was told.
     async fn settle(self: &Arc<Self>, session: &Arc<Session>, standing: &Standing, exec: &Exec) {
         self.note_end(exec).await;
-        if exec.destroys_on_timeout && exec.info().status == ExecStatus::TimedOut {
+        if exec.ends_session() {
             if let Err(error) = self.remove(session).await {
-                tracing::error!(session.id = %session.key.id, error = %error, "a session whose command timed out stays");
+                tracing::error!(session.id = %session.key.id, error = %error, "a session that should go with its command stays");
             }
             return;
         }
@@ -235,7 +247,10 @@ impl Inner {
             tenant: Some(exec.key.tenant.clone()),
             session: Some(exec.session_id().clone()),
             target: Some(target),
-            detail: info.shell_code().map(|code| format!("exit code {code}")),
+            detail: match exec.over_quota() {
+                Some(error) => Some(error.to_string()),
+                None => info.shell_code().map(|code| format!("exit code {code}")),
+            },
             receipt: info.receipt,
             ..AuditEntry::anonymous("strongbox", "end", verdict, Timestamp::now())
         })

@@ -11,15 +11,18 @@ mod follow;
 mod journalled;
 mod process;
 mod processes;
+mod quota;
 mod reaper;
 mod recovery;
 mod session;
 mod sessions;
+mod status;
 mod to_the_end;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -39,6 +42,7 @@ pub use errands::{ErrandBytes, ErrandCall, NO_INPUT};
 pub use follow::Follow;
 use session::Session;
 pub use sessions::Created;
+pub use status::StatusInfo;
 use to_the_end::ToTheEnd;
 use watch::Watched;
 
@@ -105,31 +109,6 @@ pub enum StopMode {
     DestroyAll,
 }
 
-/// How the service stands, for people and programs that watch it.
-#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
-pub struct StatusInfo {
-    /// Where boxes live.
-    #[schema(value_type = String, example = "native")]
-    pub backend: BackendName,
-    /// Sessions of the caller's tenant.
-    pub active_sessions: usize,
-    /// Running managed processes of the caller's tenant.
-    pub managed_processes: usize,
-    /// Running commands of the caller's tenant.
-    pub execs_running: usize,
-    /// Idle time after which a session is removed.
-    pub session_ttl_sec: u64,
-    /// Most sessions at once, of all tenants together.
-    pub max_sessions: usize,
-    /// Most managed processes at once, of all tenants together.
-    pub max_managed_processes: usize,
-    /// The version of this program.
-    pub version: String,
-    /// Since when the service runs.
-    #[schema(value_type = String, format = DateTime)]
-    pub started_at: Timestamp,
-}
-
 /// Something that went wrong lately.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct RecentError {
@@ -145,6 +124,8 @@ pub struct RecentError {
     pub code: String,
     /// What happened.
     pub message: String,
+    /// The query of an agent for which it was done, where that is known.
+    pub query_id: Option<String>,
 }
 
 /// Numbers since the start of the service, and some of now, for metrics.
@@ -206,11 +187,14 @@ struct Inner {
     watched: Watched,
     /// What the backend said of itself lately.
     capabilities: Cached<Capabilities>,
+    /// Whether boxes of before were looked for. Until then nothing is known of any session.
+    has_recovered: AtomicBool,
     started_at: Timestamp,
 }
 
 impl Service {
-    /// Starts the service: what the store remembers is adopted or honestly lost, what nobody remembers is removed.
+    /// Starts the service: what the store remembers is adopted or honestly lost, what nobody remembers is removed. Where the backend
+    /// is not there yet, that is done when it comes, and until then whatever is asked of sessions is refused with the reason.
     pub async fn open(
         backend: Arc<dyn Backend>,
         store: Arc<dyn Store>,
@@ -227,10 +211,16 @@ impl Service {
             stopping: CancellationToken::new(),
             watched: Watched::default(),
             capabilities: Cached::new(limits::CAPABILITIES_AGE_MAX),
+            has_recovered: AtomicBool::new(false),
             started_at: Timestamp::now(),
         };
         let service = Self { inner: Arc::new(inner) };
-        recovery::recover(&service.inner).await?;
+        if service.inner.backend.presence().is_ok() {
+            recovery::recover(&service.inner).await?;
+            service.inner.has_recovered();
+        } else {
+            recovery::recover_later(&service.inner);
+        }
         reaper::start(&service.inner);
         Ok(service)
     }
@@ -247,29 +237,18 @@ impl Service {
         self.inner.backend.name()
     }
 
-    /// How the service stands, as far as the caller's tenant is concerned.
-    pub fn status(&self, caller: &Caller) -> Result<StatusInfo> {
-        caller.require(Scope::Exec)?;
-        let sessions = self.inner.sessions_of(caller);
-        let config = self.inner.config();
-        Ok(StatusInfo {
-            backend: self.inner.backend.name(),
-            active_sessions: sessions.len(),
-            managed_processes: sessions.iter().map(|session| session.processes_running()).sum(),
-            execs_running: sessions.iter().map(|session| session.execs_running()).sum(),
-            session_ttl_sec: config.session_ttl_sec,
-            max_sessions: config.max_sessions,
-            max_managed_processes: config.max_managed_processes,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started_at: self.inner.started_at,
-        })
+    /// Whether anything can be asked of sessions; if not, why. Asking costs nothing.
+    pub fn presence(&self) -> Result<()> {
+        self.inner.present()
     }
 
     /// Whether boxes can be made here, and what they hold. Looked at now and then: many ask, and looking costs.
     pub async fn backend_info(&self, caller: &Caller) -> Result<(BackendName, Capabilities)> {
         caller.require(Scope::Exec)?;
         let probe = async { Ok::<_, Error>(self.inner.backend.probe().await) };
-        Ok((self.inner.backend.name(), self.inner.capabilities.get(probe).await?))
+        let mut found = self.inner.capabilities.get(probe).await?;
+        found.available &= self.inner.present().is_ok();
+        Ok((self.inner.backend.name(), found))
     }
 
     /// The profiles that the caller can ask for: all, or the one to which its token is bound.
@@ -307,6 +286,24 @@ impl Service {
 }
 
 impl Inner {
+    /// Refuses while nothing can be asked of sessions: they are switched off, or nobody has looked yet which there are.
+    fn present(&self) -> Result<()> {
+        self.backend.presence()?;
+        if self.has_recovered.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Error::Unavailable {
+            what: "a session".to_owned(),
+            reason: "boxes of before are being found again".to_owned(),
+            fix: "try again in a moment".to_owned(),
+        })
+    }
+
+    fn has_recovered(&self) {
+        self.has_recovered.store(true, Ordering::Release);
+        self.capabilities.forget();
+    }
+
     fn config(&self) -> Arc<ServiceConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -336,6 +333,7 @@ impl Inner {
     /// The session of an id, for a caller who needs only this right.
     fn find_for(&self, caller: &Caller, id: &SessionId, scope: Scope) -> Result<Arc<Session>> {
         caller.require(scope)?;
+        self.present()?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         let found = self.lock_sessions().get(&key).cloned();
         let session = found.ok_or_else(|| Error::SessionNotFound { session: id.clone() })?;
@@ -343,3 +341,6 @@ impl Inner {
         Ok(session)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,8 @@ use super::sessions::{Lost, entry};
 use super::{Inner, Service};
 use crate::audit::{AuditEntry, Outcome};
 use crate::call::{ExecInfo, Launch, ProcessCall, ProcessId, ProcessInfo, Replace, RestartPolicy};
-use crate::caller::{Caller, TenantId};
+use crate::caller::{Caller, Scope, TenantId};
+use crate::quota::QuotaMoment;
 use crate::session::{SessionId, SessionRequest};
 use crate::store::{Change, ExecRow, Wait};
 use crate::{Error, Result, fault, limits, link, shell};
@@ -90,6 +91,9 @@ impl Inner {
         call: ProcessCall,
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Process>)> {
         check(&call)?;
+        caller.require(Scope::Exec)?;
+        self.present()?;
+        self.check_quota(caller, id, request).await?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
         let (inner, caller) = (Arc::clone(self), caller.clone());
         self.to_the_end(async move { inner.begin_first_run(&caller, session, call).await }).await
@@ -260,15 +264,28 @@ impl Inner {
             if process.is_stopping() || session.standing().is_err() {
                 return;
             }
-            process.has_restarted();
-            self.watched.processes_restarted.add();
-            if let Err(error) = self.start_run(session, standing, process).await {
-                self.watched.remember(&session.key.tenant, "restart_process", Some(&session.key.id), &error);
+            if let Err(error) = self.restart(session, standing, process).await {
+                self.watched.remember(&session.key.tenant, None, "restart_process", Some(&session.key.id), &error);
                 if session.standing().is_err() {
                     return;
                 }
             }
         }
+    }
+
+    /// Starts a process again, unless its workspace holds too much: then it is tried again later.
+    async fn restart(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        standing: &Arc<Standing>,
+        process: &Arc<Process>,
+    ) -> Result<()> {
+        if let Some(workspace) = &standing.workspace {
+            workspace.check(QuotaMoment::Before).await?;
+        }
+        process.has_restarted();
+        self.watched.processes_restarted.add();
+        self.start_run(session, standing, process).await
     }
 
     /// Ends a process: end of input, then a request, then force.

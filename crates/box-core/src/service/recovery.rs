@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use box_wire::{BoxId, ExecId};
 use tokio::task::JoinSet;
@@ -20,12 +21,35 @@ use crate::{Error, Handle, Liveness, Result, fault, link};
 /// Sessions that are looked at at the same time.
 const AT_ONCE_MAX: usize = 32;
 
+/// How long to wait when sessions could not be found again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
 /// What the store remembers of one session.
 #[derive(Debug)]
 struct Memory {
     row: SessionRow,
     execs: Vec<ExecRow>,
     processes: Vec<ProcessRow>,
+}
+
+/// Recovers when the backend is there, in a task of its own. Until then nothing can be asked of sessions.
+pub(super) fn recover_later(inner: &Arc<Inner>) {
+    let inner = Arc::clone(inner);
+    inner.tasks.clone().spawn(async move {
+        let recovered = async {
+            inner.backend.arrives().await;
+            while let Err(error) = recover(&inner).await {
+                tracing::error!(error = %error, "sessions cannot be found again; this is tried again");
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        };
+        tokio::select! {
+            () = inner.stopping.cancelled() => return,
+            () = recovered => {}
+        }
+        inner.has_recovered();
+        tracing::info!(backend = %inner.backend.name(), "the backend is there; boxes can be made");
+    });
 }
 
 /// Adopts what is there, reports what is lost, removes what nobody remembers.
@@ -132,14 +156,15 @@ async fn adopt(inner: &Arc<Inner>, mut memory: Memory, found: Option<Handle>) {
 }
 
 async fn try_adopt(inner: &Inner, row: &SessionRow) -> Result<Standing, String> {
-    let handle = row.handle.clone().ok_or("what finds its box was not written down")?;
+    let mut handle = row.handle.clone().ok_or("what finds its box was not written down")?;
     match inner.backend.adopt(&handle).await {
         Ok(Liveness::Running) => {}
         Ok(Liveness::Lost(reason)) => return Err(reason),
         Err(error) => return Err(error.to_string()),
     }
     let directory = inner.backend.journal(&handle).await.map_err(|error| error.to_string())?;
-    Ok(Standing { handle, journal: Arc::new(Journal::open(directory)) })
+    let workspace = inner.workspace_again(&row.config, &mut handle).await;
+    Ok(Standing { handle, journal: Arc::new(Journal::open(directory)), workspace })
 }
 
 /// Stops a box or lets it go on, as was written down: the server may have died between doing that and writing it.
@@ -179,6 +204,7 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     for process in processes {
         supervise_again(inner, &session, standing, process);
     }
+    inner.watch_workspace(&session, standing);
 }
 
 async fn listen_again(inner: &Arc<Inner>, session: &Arc<Session>, standing: &Arc<Standing>, exec: &Arc<Exec>) {

@@ -13,6 +13,7 @@ use super::exec::Exec;
 use super::process::Process;
 use crate::call::{ProcessId, Target};
 use crate::journal::Journal;
+use crate::quota::Workspace;
 use crate::session::{SessionConfig, SessionInfo, SessionState};
 use crate::store::{SessionKey, SessionRow};
 use crate::{BackendName, Error, Guarantees, Handle, Result};
@@ -52,6 +53,8 @@ pub(super) enum Phase {
 pub(super) struct Standing {
     pub(super) handle: Handle,
     pub(super) journal: Arc<Journal>,
+    /// Its workspace, where that has a quota that nothing but us holds.
+    pub(super) workspace: Option<Arc<Workspace>>,
 }
 
 /// Somebody uses the session; it does not expire meanwhile.

@@ -14,11 +14,11 @@ use crate::caller::{Caller, Scope, TenantId};
 use crate::journal::Journal;
 use crate::profile::LockedField;
 use crate::session::{
-    AbsentSession, ChangedMounts, SessionDefaults, SessionFilter, SessionId, SessionInfo, SessionPage, SessionRequest,
-    VanishedBox, check_ttl,
+    AbsentSession, ChangedMounts, SessionConfig, SessionDefaults, SessionFilter, SessionId, SessionInfo, SessionPage,
+    SessionRequest, VanishedBox, check_ttl,
 };
 use crate::store::{Change, SessionKey, Wait};
-use crate::{BoxSpec, Error, Liveness, Result, fault, limits};
+use crate::{BoxSpec, Error, Liveness, Result, fault, limits, quota};
 
 /// Sessions that are removed at the same time when the service stops.
 const REMOVALS_MAX: usize = 16;
@@ -72,6 +72,7 @@ impl Service {
     #[expect(clippy::unused_async, reason = "doors await every call alike")]
     pub async fn list_sessions(&self, caller: &Caller, filter: &SessionFilter) -> Result<SessionPage> {
         caller.require(Scope::Exec)?;
+        self.inner.present()?;
         let mut found = self.inner.sessions_of(caller);
         found.retain(|session| {
             let id = session.key.id.as_str();
@@ -172,7 +173,7 @@ impl Inner {
         if let Err(error) = &outcome {
             // A name that nobody has is the asker's own affair, as in all calls that only look for one.
             if !matches!(error, Error::SessionNotFound { .. }) {
-                self.watched.remember(&caller.tenant, operation, Some(id), error);
+                self.watched.remember(&caller.tenant, caller.query_id.as_deref(), operation, Some(id), error);
             }
             let entry = entry(caller, operation, Outcome::Refused, id);
             self.audit(AuditEntry { detail: Some(error.to_string()), ..entry }).await;
@@ -189,6 +190,7 @@ impl Inner {
         when_lost: Lost,
     ) -> Result<(Arc<Session>, Created)> {
         caller.require(Scope::Exec)?;
+        self.present()?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         loop {
             if self.stopping.is_cancelled() {
@@ -234,10 +236,7 @@ impl Inner {
             return Err(Error::SessionNotFound { session: key.id.clone() });
         }
         // Everything that can be refused is refused before there is anything to undo.
-        let defaults = SessionDefaults::new(&settings, &caller.tenant);
-        let config = request.resolve(&defaults, caller.profile.as_deref())?;
-        let spec = config.box_spec(&settings.profiles, &settings.images, &request.rules)?;
-        let spec = BoxSpec { keeps_journal: true, ..spec };
+        let (config, spec) = self.decide(caller, request)?;
         let box_id: BoxId = format!("s{}", uuid::Uuid::now_v7().simple()).parse()?;
         let mut sessions = self.lock_sessions();
         if let Some(session) = sessions.get(key) {
@@ -256,6 +255,15 @@ impl Inner {
         Ok(Found::New(session, Box::new(spec)))
     }
 
+    /// What a request means, decided and checked.
+    pub(super) fn decide(&self, caller: &Caller, request: &SessionRequest) -> Result<(SessionConfig, BoxSpec)> {
+        let settings = self.config();
+        let defaults = SessionDefaults::new(&settings, &caller.tenant);
+        let config = request.resolve(&defaults, caller.profile.as_deref())?;
+        let spec = config.box_spec(&settings.profiles, &settings.images, &request.rules)?;
+        Ok((config, BoxSpec { keeps_journal: true, ..spec }))
+    }
+
     /// Makes the box in a task of its own, so that a caller who hangs up does not leave half of one.
     fn begin_making(self: &Arc<Self>, session: &Arc<Session>, spec: Box<BoxSpec>) {
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
@@ -264,7 +272,8 @@ impl Inner {
                 Ok(standing) => {
                     inner.watched.sessions_created.add();
                     session.touch();
-                    session.set_phase(Phase::Running(standing));
+                    session.set_phase(Phase::Running(Arc::clone(&standing)));
+                    inner.watch_workspace(&session, &standing);
                 }
                 Err(error) => {
                     inner.watched.sessions_failed.add();
@@ -278,11 +287,16 @@ impl Inner {
     async fn make(&self, session: &Session, spec: &BoxSpec) -> Result<Arc<Standing>> {
         self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
         fault::point("session_intent_written");
-        let handle = self.backend.create(&session.box_id, spec).await?;
+        let config = session.config();
+        let workspace = self.workspace_of(&config, spec).await?;
+        let mut handle = self.backend.create(&session.box_id, spec).await?;
+        if let Some(workspace) = &workspace {
+            quota::tell(&mut handle.guarantees, &config, &workspace.quota);
+        }
         fault::point("session_box_made");
         let standing = async {
             let journal = Arc::new(Journal::open(self.backend.journal(&handle).await?));
-            let standing = Arc::new(Standing { handle: handle.clone(), journal });
+            let standing = Arc::new(Standing { handle: handle.clone(), journal, workspace });
             let mut row = session.row();
             (row.state, row.handle) = (crate::session::SessionState::Running, Some(handle.clone()));
             self.store.write(Change::PutSession(Box::new(row)), Wait::Committed).await?;

@@ -1,6 +1,6 @@
 //! What is counted and remembered for those who watch the service.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ pub(super) struct Watched {
     pub(super) execs_started: Count,
     pub(super) execs_timed_out: Count,
     pub(super) processes_restarted: Count,
-    errors: Mutex<VecDeque<(TenantId, RecentError)>>,
+    errors: Mutex<HashMap<TenantId, VecDeque<RecentError>>>,
 }
 
 /// A number that only grows.
@@ -52,24 +52,39 @@ impl Watched {
         }
     }
 
-    /// Remembers an error; the oldest is forgotten.
-    pub(super) fn remember(&self, tenant: &TenantId, operation: &str, session: Option<&SessionId>, error: &Error) {
+    /// Remembers an error; the oldest of that tenant is forgotten, and where too many have some, the tenant that had none for longest.
+    pub(super) fn remember(
+        &self,
+        tenant: &TenantId,
+        query_id: Option<&str>,
+        operation: &str,
+        session: Option<&SessionId>,
+        error: &Error,
+    ) {
         let one = RecentError {
             at: Timestamp::now(),
             operation: operation.to_owned(),
             session_id: session.cloned(),
             code: error.code().to_owned(),
             message: error.to_string().chars().take(limits::ERROR_CHARS_MAX).collect(),
+            query_id: query_id.map(|id| id.chars().take(limits::QUERY_ID_CHARS_MAX).collect()),
         };
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        if errors.len() >= limits::RECENT_ERRORS_TENANTS_MAX && !errors.contains_key(tenant) {
+            let quietest = errors.iter().min_by_key(|(_, errors)| errors.back().map(|error| error.at));
+            if let Some(quietest) = quietest.map(|(tenant, _)| tenant.clone()) {
+                errors.remove(&quietest);
+            }
+        }
+        let errors = errors.entry(tenant.clone()).or_default();
         if errors.len() >= limits::RECENT_ERRORS_MAX {
             errors.pop_front();
         }
-        errors.push_back((tenant.clone(), one));
+        errors.push_back(one);
     }
 
     pub(super) fn errors_of(&self, tenant: &TenantId) -> Vec<RecentError> {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        errors.iter().rev().filter(|(owner, _)| owner == tenant).map(|(_, error)| error.clone()).collect()
+        errors.get(tenant).map(|errors| errors.iter().rev().cloned().collect()).unwrap_or_default()
     }
 }

@@ -48,7 +48,7 @@ pub struct SessionConfig {
     pub pids_limit: u64,
     /// Whether everything but the work places is read-only.
     pub read_only_rootfs: bool,
-    /// Most that the box can store outside of mounts; 0 = the default.
+    /// Most that the box can store, and most that a writable workspace of the host may hold; 0 = the default, and no limit there.
     pub workspace_quota_mb: u64,
     /// Whether the session outlives idleness and a stop of the server.
     pub persistent: bool,

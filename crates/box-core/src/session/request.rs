@@ -34,7 +34,7 @@ pub struct SessionRequest {
     pub pids_limit: Option<u64>,
     /// Whether everything but the work places is read-only.
     pub read_only_rootfs: Option<bool>,
-    /// Most that the box can store outside of mounts; 0 = the default.
+    /// Most that the box can store, and most that a writable workspace of the host may hold; 0 = the default, and no limit there.
     pub workspace_quota_mb: Option<u64>,
     /// Whether the session outlives idleness and a stop of the server.
     pub persistent: Option<bool>,

@@ -20,6 +20,7 @@ async fn an_entry_says_who_asked_for_what_and_how_it_ended() {
         scopes: [Scope::Exec].into(),
         ceiling: None,
         profile: None,
+        query_id: None,
     };
     let at = "2026-01-02T03:04:05Z".parse().unwrap();
     let log = scratch.open(AuditOptions { commands: CommandText::Text, ..AuditOptions::default() });

@@ -1,6 +1,6 @@
 //! Every reason of the domain, and what callers are told of it.
 
-use box_core::{Dimension, Error, Level, Scope};
+use box_core::{Dimension, Error, Level, QuotaMoment, Scope};
 use box_wire::FrameError;
 
 use super::*;
@@ -54,6 +54,19 @@ fn table() -> Vec<(Error, u16, &'static str, Option<&'static str>)> {
         ),
         (Error::Conflict { what: text(), fix: text() }, 409, "conflict", None),
         (Error::Capacity { what: text(), limit: 1, fix: text() }, 429, "capacity_exceeded", None),
+        (
+            Error::QuotaExceeded {
+                when: QuotaMoment::During,
+                used_bytes: 2,
+                quota_bytes: 1,
+                used_inodes: 2,
+                quota_inodes: 1,
+            },
+            507,
+            "quota_exceeded",
+            Some("during"),
+        ),
+        (Error::Disabled, 503, "disabled", None),
         (Error::Forbidden { scope: Scope::Admin }, 403, "forbidden", None),
         (refused(RefusalCode::NotFound), 422, "refused", Some("program_not_found")),
         (refused(RefusalCode::NotExecutable), 422, "refused", Some("program_not_executable")),

@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
+use box_core::Error;
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 
@@ -61,7 +62,11 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
         Some(error) => error,
         None => json!("no box can be made here; /v1/backend says why"),
     };
-    ready.insert("error".to_owned(), json!({ "code": "backend_unavailable", "message": message }));
+    let code = match app.service().presence() {
+        Err(error @ Error::Disabled) => error.code(),
+        _ => "backend_unavailable",
+    };
+    ready.insert("error".to_owned(), json!({ "code": code, "message": message }));
     Verbatim::wrap((StatusCode::SERVICE_UNAVAILABLE, Json(ready)).into_response())
 }
 

@@ -23,7 +23,7 @@ pub(crate) async fn health(State(app): State<App>, Who(caller): Who) -> Result<J
 #[utoipa::path(get, path = "/v1/status", tag = "service",
     responses((status = 200, description = "How it stands", body = StatusInfo)))]
 pub(crate) async fn status(State(app): State<App>, Who(caller): Who) -> Result<Json<StatusInfo>, Failure> {
-    Ok(Json(app.service().status(&caller)?))
+    Ok(Json(app.service().status(&caller).await?))
 }
 
 /// What boxes hold on this machine, and what would make them hold more

@@ -48,7 +48,7 @@ pub(crate) struct SessionFields {
     /// Whether everything but the work places is read-only.
     #[serde(default, deserialize_with = "body::yes_or_no")]
     read_only_rootfs: Option<bool>,
-    /// Most that the box can store outside of mounts; 0 is the default.
+    /// Most that the box can store, and most that a writable workspace of the host may hold; 0 is the default, and no limit there.
     #[serde(default, deserialize_with = "body::whole")]
     workspace_quota_mb: Option<u64>,
     /// Whether the session outlives idleness and a stop of the server.

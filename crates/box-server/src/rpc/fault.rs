@@ -111,7 +111,9 @@ impl Fault {
             Error::Capacity { what, limit, .. } => {
                 Self::new(Class::Capacity, format!("Box {what} capacity reached ({limit})"))
             }
-            Error::Unavailable { .. } | Error::FloorNotHeld { .. } | Error::Stopping => {
+            // LangBot's own check of the same says it with this class and these words.
+            Error::QuotaExceeded { .. } => Self::new(Class::Validation, error.to_string()),
+            Error::Unavailable { .. } | Error::FloorNotHeld { .. } | Error::Stopping | Error::Disabled => {
                 Self::new(Class::BackendUnavailable, collapsed(&error.to_string()))
             }
             Error::Forbidden { .. } => Self::new(Class::Permission, error.to_string()),
@@ -171,6 +173,8 @@ impl fmt::Display for Fault {
 
 #[cfg(test)]
 mod tests {
+    use box_core::QuotaMoment;
+
     use super::*;
     use crate::rpc::tenancy::InstanceId;
 
@@ -211,6 +215,23 @@ mod tests {
             (
                 Error::Gone { reason: "it\n  died".into() },
                 "BoxError: native backend error: the box is gone: it died".into(),
+            ),
+            (
+                Error::QuotaExceeded {
+                    when: QuotaMoment::Before,
+                    used_bytes: 2,
+                    quota_bytes: 1,
+                    used_inodes: 4,
+                    quota_inodes: 3,
+                },
+                "BoxValidationError: workspace quota exceeded before execution: it holds at least 2 bytes of 1 and 4 files of 3; \
+                 remove files from it, or raise workspace_quota_mb"
+                    .into(),
+            ),
+            (
+                Error::Disabled,
+                "BoxBackendUnavailableError: strongbox is disabled by its configuration; set enabled = true and start it again"
+                    .into(),
             ),
             (denied("/x is never shown to a box"), "BoxValidationError: host_path /x is blocked for security".into()),
             (denied("not here"), "BoxValidationError: host_path /x cannot be mounted: not here".into()),

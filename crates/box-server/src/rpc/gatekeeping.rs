@@ -85,6 +85,10 @@ impl LangBot {
     /// Lets a request of a generation in; nothing stands in the way of clients that name nothing.
     pub(super) async fn pass(&self, place: &Place) -> Result<Option<Pass>, Fault> {
         let Place::Workspace { namespace, generation } = place else { return Ok(None) };
+        if self.service().presence().is_err() {
+            // Which generations have left sessions is not known, and no session can be touched.
+            return Ok(None);
+        }
         let known = match self.fence().current(namespace) {
             Some(_) => None,
             None => self.generation_left(namespace).await?,

@@ -133,5 +133,9 @@ fn caller_of(tenant: TenantId) -> Caller {
 }
 
 fn failed(error: &Error) -> Fault {
-    Fault::new(Class::Box, error.to_string())
+    let class = match error {
+        Error::Unavailable { .. } | Error::Disabled => Class::BackendUnavailable,
+        _ => Class::Box,
+    };
+    Fault::new(class, error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use box_core::{Caller, Capabilities, Service};
+use box_core::{Caller, Capabilities, Error, Service};
 use serde_json::{Map, Value, json};
 
 use super::admission::{Found, Readiness};
@@ -71,7 +71,16 @@ impl LangBot {
     pub(crate) async fn backend_info(&self) -> Map<String, Value> {
         let available = self.check_backend().is_ok() && self.capabilities().await.available;
         let name = available.then(|| self.backend_name());
-        Map::from_iter([("name".to_owned(), json!(name)), ("available".to_owned(), json!(available))])
+        let mut info = Map::from_iter([("name".to_owned(), json!(name)), ("available".to_owned(), json!(available))]);
+        if let Some(reason) = self.absence().await.filter(|_| self.check_backend().is_ok()) {
+            info.insert("reason".to_owned(), json!(reason));
+        }
+        info
+    }
+
+    /// Why no box can be made here, when none can.
+    async fn absence(&self) -> Option<String> {
+        self.0.service.status(&Caller::local()).await.ok()?.reason
     }
 
     /// Whether this machine holds what admission promises; nothing where no grants are needed.
@@ -101,12 +110,16 @@ impl LangBot {
             return readiness.shown();
         }
         let available = self.capabilities().await.available;
-        Map::from_iter([
+        let mut ready = Map::from_iter([
             ("ready".to_owned(), json!(available)),
             ("mode".to_owned(), json!("standard")),
             ("backend".to_owned(), json!({ "name": self.backend_name(), "available": available })),
             ("checks".to_owned(), json!({ "backend_available": available })),
-        ])
+        ]);
+        if let Err(error @ Error::Disabled) = self.0.service.presence() {
+            ready.insert("error".to_owned(), json!(error.to_string()));
+        }
+        ready
     }
 
     /// What the backend says of itself.

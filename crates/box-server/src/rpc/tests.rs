@@ -93,9 +93,12 @@ impl Scene {
     }
 
     async fn with(client: Client, config: LangBotConfig) -> Self {
+        Self::on(client, config, Arc::new(Hollow(tempfile::tempdir().unwrap()))).await
+    }
+
+    async fn on(client: Client, config: LangBotConfig, backend: Arc<dyn Backend>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = LangBotConfig { data_dir: directory.path().canonicalize().unwrap(), ..config };
-        let backend = Arc::new(Hollow(tempfile::tempdir().unwrap()));
         let store = Arc::new(MemoryStore::default());
         let service = Service::open(backend, store, None, ServiceConfig::default()).await.unwrap();
         Self { door: LangBot::new(config, service), connection: Connection::new(client, 1 << 20), directory }

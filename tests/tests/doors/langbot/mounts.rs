@@ -9,6 +9,7 @@ use crate::{Door, DoorCase, cases};
 pub(super) fn cases() -> Vec<DoorCase> {
     cases![
         a_workspace_of_the_host_is_made_and_shared,
+        a_quota_of_the_workspace_holds_with_the_error_that_clients_know,
         other_mounts_make_the_box_anew,
         artifacts_are_seen_and_not_changed,
         what_may_not_be_mounted_is_refused_by_its_path,
@@ -42,6 +43,19 @@ async fn a_workspace_of_the_host_is_made_and_shared(door: &mut Door) -> Result<(
     let other_place = json!({ "session_id": "data", "mount_path": "/data", "workdir": null });
     let other = with(mounted(&root, "pwd; cat f"), other_place);
     ensure!(rpc.ask("box_exec", &other).await?["stdout"] == "/data\nfrom the box");
+    Ok(())
+}
+
+async fn a_quota_of_the_workspace_holds_with_the_error_that_clients_know(door: &mut Door) -> Result<()> {
+    let (mut rpc, root) = allowed(door).await?;
+    let within = |cmd: &str| with(mounted(&root, cmd), json!({ "workspace_quota_mb": 1 }));
+    ensure!(rpc.ask("box_exec", &within("echo little > f")).await?["exit_code"] == 0);
+    let told = rpc.refused("box_exec", &within("head -c 3000000 /dev/zero > large; sleep 1000")).await?;
+    ensure!(told.starts_with("BoxValidationError: workspace quota exceeded during execution: "), "{told}");
+    let told = rpc.refused("box_exec", &within("true")).await?;
+    ensure!(told.starts_with("BoxValidationError: workspace quota exceeded before execution: "), "{told}");
+    std::fs::remove_file(std::path::Path::new(&root).join("deep/work/large"))?;
+    ensure!(rpc.ask("box_exec", &within("cat f")).await?["stdout"] == "little");
     Ok(())
 }
 

@@ -28,6 +28,12 @@ pub(crate) struct StatusOptions {
 
 #[derive(Debug, Deserialize)]
 struct Status {
+    #[serde(default = "yes")]
+    enabled: bool,
+    #[serde(default = "yes")]
+    available: bool,
+    reason: Option<String>,
+    fix: Option<String>,
     backend: String,
     active_sessions: usize,
     managed_processes: usize,
@@ -37,6 +43,22 @@ struct Status {
     session_ttl_sec: i64,
     version: String,
     started_at: Timestamp,
+}
+
+/// A server that does not tell is one that always had boxes.
+fn yes() -> bool {
+    true
+}
+
+/// Whether boxes can be made, and what would change that.
+fn boxes(status: &Status) -> String {
+    if status.enabled && status.available {
+        return "available".to_owned();
+    }
+    // That they are disabled is the reason itself.
+    let stands = status.enabled.then(|| "not available".to_owned());
+    let words = [stands, status.reason.clone(), status.fix.clone()];
+    words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Shows how the server stands.
@@ -51,7 +73,8 @@ pub(crate) fn main(options: &StatusOptions) -> Result<u8, Fault> {
     let lines = pairs(&[
         ("server", format!("strongbox {} at {}", status.version, client.address)),
         ("up", span(up)),
-        ("backend", status.backend),
+        ("backend", status.backend.clone()),
+        ("boxes", boxes(&status)),
         ("sessions", format!("{} (at most {} in all)", status.active_sessions, status.max_sessions)),
         ("processes", format!("{} (at most {} in all)", status.managed_processes, status.max_managed_processes)),
         ("commands", format!("{} running", status.execs_running)),

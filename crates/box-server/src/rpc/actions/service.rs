@@ -5,6 +5,7 @@ use std::path::Path;
 
 use box_core::SafeRoot;
 use box_core::hexadecimal::sha256;
+use box_core::session::SessionInfo;
 use rustix::fs::{FileType, fstat};
 use serde_json::{Map, Value, json};
 
@@ -46,17 +47,13 @@ pub(super) async fn backend_info(call: &HostCall<'_>) -> Answer {
 /// How a workspace stands.
 pub(super) async fn status(call: &Call<'_>) -> Answer {
     let (door, settings) = (call.door, call.door.settings());
-    let sessions = door.sessions_of(&call.place).await?;
-    let used = match &call.place {
-        Place::Legacy => sessions.len(),
-        Place::Workspace { namespace, .. } => door.sessions_of_workspace(namespace).await?.len(),
-    };
+    let Held { sessions, used, by_all } = Held::look(call).await?;
     let max_sessions = settings.limits().max_sessions;
     let limit =
         door.sessions_granted(&call.place).map_or(max_sessions, |granted| usize::try_from(granted).unwrap_or(0));
-    let left = max_sessions.saturating_sub(door.sessions_held().await?);
+    let left = max_sessions.saturating_sub(by_all);
     let caller = call.caller()?;
-    let ttl_sec = door.service().status(&caller).map(|status| status.session_ttl_sec).unwrap_or_default();
+    let ttl_sec = door.service().status(&caller).await.map(|status| status.session_ttl_sec).unwrap_or_default();
     let status = json!({
         "backend": door.backend_info().await,
         "active_sessions": sessions.len(),
@@ -66,6 +63,32 @@ pub(super) async fn status(call: &Call<'_>) -> Answer {
         "capacity": { "limit": limit, "used": used, "remaining": limit.saturating_sub(used).min(left) },
     });
     Ok(status.as_object().cloned().unwrap_or_default())
+}
+
+/// What a workspace holds, and what all hold.
+#[derive(Default)]
+struct Held {
+    sessions: Vec<SessionInfo>,
+    /// Sessions of all its generations.
+    used: usize,
+    /// Sessions of everybody.
+    by_all: usize,
+}
+
+impl Held {
+    /// Looks; nothing is held while there is no backend.
+    async fn look(call: &Call<'_>) -> Result<Self, Fault> {
+        let door = call.door;
+        if door.service().presence().is_err() {
+            return Ok(Self::default());
+        }
+        let sessions = door.sessions_of(&call.place).await?;
+        let used = match &call.place {
+            Place::Legacy => sessions.len(),
+            Place::Workspace { namespace, .. } => door.sessions_of_workspace(namespace).await?.len(),
+        };
+        Ok(Self { sessions, used, by_all: door.sessions_held().await? })
+    }
 }
 
 /// Drops what the clients of this kind hold. The server stays.

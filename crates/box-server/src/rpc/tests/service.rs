@@ -1,5 +1,7 @@
 //! Settings, health, status, the shared volume, and the end.
 
+use box_core::backend::Standby;
+
 use super::*;
 
 #[tokio::test]
@@ -62,6 +64,21 @@ async fn another_backend_than_ours_is_none() {
     for action in ["box_exec", "box_create_session"] {
         let fault = scene.ask(1, action, json!({ "session_id": "s", "cmd": "true" })).await.unwrap_err();
         assert!(fault.starts_with("BoxBackendUnavailableError: ") && fault.contains("docker"), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_switched_off_has_a_status_and_no_sessions() {
+    let backend = Arc::new(Standby::disabled(BackendName::Native));
+    let scene = Scene::on(Client::Tenant(instance()), LangBotConfig::default(), backend).await;
+    scene.init(json!({})).await.unwrap();
+    let off = json!({ "name": null, "available": false, "reason": "disabled by the configuration" });
+    assert_eq!(scene.host("box_health", json!({})).await, Ok(off.clone()));
+    let status = scene.ask(1, "box_status", json!({})).await.unwrap();
+    assert_eq!((&status["backend"], &status["active_sessions"]), (&off, &json!(0)));
+    for action in ["box_exec", "box_create_session", "box_get_sessions"] {
+        let fault = scene.ask(1, action, json!({ "session_id": "s", "cmd": "true" })).await.unwrap_err();
+        assert!(fault.starts_with("BoxBackendUnavailableError: ") && fault.contains("disabled"), "{action}: {fault}");
     }
 }
 

@@ -1,0 +1,263 @@
+//! The service where boxes cannot be had: switched off, not there yet, gone later. The one place where no real box can be used.
+
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+
+use async_trait::async_trait;
+use box_wire::{BoxId, Program};
+
+use super::*;
+use crate::backend::{AgentStream, Finding, FindingState, Handle, Liveness, Standby, Stats};
+use crate::call::ExecCall;
+use crate::session::{SessionFilter, SessionRequest, SessionState};
+use crate::store::{Change, Loaded, SessionRow, Wait};
+use crate::token::TokenRow;
+use crate::{BoxSpec, Guarantees};
+
+/// A machine on which no box can be made, but which can be asked.
+#[derive(Debug, Default)]
+struct Barren {
+    is_dead: AtomicBool,
+}
+
+fn barren<T>() -> Result<T> {
+    let (what, reason, fix) = ("a box".to_owned(), "docker daemon not running".to_owned(), "start it".to_owned());
+    Err(Error::Unavailable { what, reason, fix })
+}
+
+#[async_trait]
+impl Backend for Barren {
+    fn name(&self) -> BackendName {
+        BackendName::Native
+    }
+
+    async fn probe(&self) -> Capabilities {
+        let finding = |name: &str, state, detail: &str, fix: Option<&str>| Finding {
+            name: name.to_owned(),
+            state,
+            detail: detail.to_owned(),
+            fix: fix.map(str::to_owned),
+        };
+        let is_dead = self.is_dead.load(Ordering::Relaxed);
+        let mut findings = vec![finding("kernel", FindingState::Good, "it is there", None)];
+        if is_dead {
+            findings.push(finding("namespaces", FindingState::Missing, "they are gone", Some("bring them back")));
+        }
+        Capabilities { available: !is_dead, findings }
+    }
+
+    async fn create(&self, _id: &BoxId, _spec: &BoxSpec) -> Result<Handle> {
+        barren()
+    }
+
+    async fn adopt(&self, _handle: &Handle) -> Result<Liveness> {
+        Ok(Liveness::Lost("its machine was started again".to_owned()))
+    }
+
+    async fn dial(&self, _handle: &Handle) -> Result<AgentStream> {
+        barren()
+    }
+
+    async fn pause(&self, _handle: &Handle) -> Result<()> {
+        barren()
+    }
+
+    async fn resume(&self, _handle: &Handle) -> Result<()> {
+        barren()
+    }
+
+    async fn journal(&self, _handle: &Handle) -> Result<OwnedFd> {
+        barren()
+    }
+
+    async fn stats(&self, _handle: &Handle) -> Result<Stats> {
+        barren()
+    }
+
+    async fn destroy(&self, _handle: &Handle) -> Result<()> {
+        Ok(())
+    }
+
+    async fn list_orphans(&self) -> Result<Vec<Handle>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A memory of one session, and of how often it was changed.
+#[derive(Debug, Default)]
+struct Memory {
+    sessions: Vec<SessionRow>,
+    changes: Mutex<usize>,
+}
+
+impl Memory {
+    fn of_session(id: &str) -> Self {
+        let box_id: BoxId = "s1".parse().unwrap();
+        let handle = Handle {
+            id: box_id.clone(),
+            backend: BackendName::Native,
+            guarantees: Guarantees::default(),
+            locator: String::new(),
+        };
+        let row = SessionRow {
+            key: SessionKey { tenant: TenantId::default(), id: id.parse().unwrap() },
+            state: SessionState::Running,
+            config: SessionRequest::default().resolve(&crate::session::SessionDefaults::default(), None).unwrap(),
+            box_id,
+            handle: Some(handle),
+            created_at: Timestamp::UNIX_EPOCH,
+            last_used_at: Timestamp::UNIX_EPOCH,
+            lost_reason: None,
+        };
+        Self { sessions: vec![row], ..Self::default() }
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn load(&self) -> Result<Loaded> {
+        Ok(Loaded { sessions: self.sessions.clone(), ..Loaded::default() })
+    }
+
+    async fn write(&self, _change: Change, _wait: Wait) -> Result<()> {
+        *self.changes.lock().unwrap() += 1;
+        Ok(())
+    }
+
+    async fn instance_id(&self) -> Result<String> {
+        Ok("test".to_owned())
+    }
+
+    async fn tokens(&self) -> Result<Vec<TokenRow>> {
+        Ok(Vec::new())
+    }
+}
+
+async fn service(backend: impl Backend + 'static, store: &Arc<Memory>) -> Service {
+    let store = Arc::clone(store) as Arc<dyn Store>;
+    Service::open(Arc::new(backend), store, None, ServiceConfig::default()).await.unwrap()
+}
+
+/// The codes with which everything that concerns sessions is refused.
+async fn refusals(service: &Service) -> Vec<&'static str> {
+    let (caller, id) = (Caller::local(), "remembered".parse().unwrap());
+    let request = SessionRequest::default();
+    let code = |error: Error| error.code();
+    let call = || ExecCall::new(Program::Shell("true".to_owned()));
+    vec![
+        service.create_session(&caller, &id, &request).await.map(drop).map_err(code).unwrap_err(),
+        service.get_session(&caller, &id).await.map(drop).map_err(code).unwrap_err(),
+        service.list_sessions(&caller, &SessionFilter::default()).await.map(drop).map_err(code).unwrap_err(),
+        service.run(&caller, &id, &request, call()).await.map(drop).map_err(code).unwrap_err(),
+        service.delete_session(&caller, &id).await.map(drop).map_err(code).unwrap_err(),
+    ]
+}
+
+#[tokio::test]
+async fn a_service_that_is_switched_off_says_so_and_touches_nothing() {
+    let store = Arc::new(Memory::of_session("remembered"));
+    let service = service(Standby::disabled(BackendName::Native), &store).await;
+    let status = service.status(&Caller::local()).await.unwrap();
+    assert_eq!((status.enabled, status.available), (false, false));
+    assert!(status.reason.as_deref().is_some_and(|reason| reason.contains("disabled")), "{status:?}");
+    assert!(status.fix.as_deref().is_some_and(|fix| fix.contains("enabled = true")), "{status:?}");
+    assert_eq!(status.default_profile, "default");
+    assert_eq!(refusals(&service).await, ["disabled"; 5]);
+    service.stop(StopMode::DestroyAll).await.unwrap();
+    assert_eq!(*store.changes.lock().unwrap(), 0, "what is remembered stays for when it is switched on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_is_not_there_is_tried_again_and_its_sessions_are_found_when_it_comes() {
+    let store = Arc::new(Memory::of_session("remembered"));
+    let attempts = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&attempts);
+    let absent = Standby::retried(BackendName::Native, barren::<()>().unwrap_err(), move || {
+        let attempt = counted.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            match attempt {
+                0..3 => Err(Error::io("opening it", std::io::Error::other(format!("attempt {attempt}")))),
+                _ => Ok(Arc::new(Barren::default()) as Arc<dyn Backend>),
+            }
+        })
+    });
+    let service = service(absent, &store).await;
+    let status = service.status(&Caller::local()).await.unwrap();
+    assert_eq!((status.enabled, status.available), (true, false));
+    assert_eq!(status.reason.as_deref(), Some("docker daemon not running"));
+    assert_eq!(status.fix.as_deref(), Some("start it"));
+    assert_eq!(refusals(&service).await, ["unavailable"; 5]);
+    let status = async || service.status(&Caller::local()).await.unwrap();
+    while attempts.load(Ordering::Relaxed) < 2 {
+        tokio::task::yield_now().await;
+        tokio::time::advance(Duration::from_millis(100)).await;
+    }
+    while !status().await.available {
+        tokio::time::advance(Duration::from_millis(100)).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(status().await.reason, None);
+    let found = service.get_session(&Caller::local(), &"remembered".parse().unwrap()).await.unwrap();
+    assert_eq!(found.lost_reason.as_deref(), Some("its machine was started again"));
+    service.stop(StopMode::KeepAll).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_dies_later_is_not_available_any_more_and_its_details_stay() {
+    let backend = Arc::new(Barren::default());
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let service = Service::open(Arc::clone(&backend) as _, store, None, ServiceConfig::default()).await.unwrap();
+    let caller = Caller::local();
+    let status = service.status(&caller).await.unwrap();
+    assert_eq!((status.enabled, status.available, status.reason), (true, true, None));
+    assert_eq!((status.backend, status.default_profile.as_str()), (BackendName::Native, "default"));
+    assert_eq!((status.active_sessions, status.recent_error_count), (0, 0));
+    backend.is_dead.store(true, Ordering::Relaxed);
+    tokio::time::advance(limits::CAPABILITIES_AGE_MAX).await;
+    let status = service.status(&caller).await.unwrap();
+    assert_eq!((status.enabled, status.available), (true, false));
+    assert_eq!(status.reason.as_deref(), Some("they are gone"));
+    assert_eq!(status.fix.as_deref(), Some("bring them back"));
+    let (name, found) = service.backend_info(&caller).await.unwrap();
+    assert_eq!((name, found.available, found.findings.len()), (BackendName::Native, false, 2));
+    backend.is_dead.store(false, Ordering::Relaxed);
+    tokio::time::advance(limits::CAPABILITIES_AGE_MAX).await;
+    assert!(service.status(&caller).await.unwrap().available, "it recovers by itself");
+    service.stop(StopMode::KeepAll).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_last_fifty_errors_of_a_tenant_are_remembered_with_their_queries() {
+    let service = service(Barren::default(), &Arc::default()).await;
+    let (id, request) = ("s".parse().unwrap(), SessionRequest::default());
+    for number in 100..160 {
+        let caller = Caller { query_id: Some(number.to_string()), ..Caller::local() };
+        let call = ExecCall::new(Program::Shell("true".to_owned()));
+        service.run(&caller, &id, &request, call).await.unwrap_err();
+    }
+    let caller = Caller::local();
+    let errors = service.recent_errors(&caller).unwrap();
+    assert_eq!(errors.len(), 50);
+    assert_eq!(errors.first().unwrap().query_id.as_deref(), Some("159"), "the newest comes first");
+    assert_eq!(errors.last().unwrap().query_id.as_deref(), Some("110"));
+    let newest = &errors[0];
+    assert_eq!((newest.code.as_str(), newest.operation.as_str()), ("unavailable", "exec"));
+    assert!(newest.message.contains("docker daemon not running") && newest.at <= Timestamp::now());
+    assert_eq!(service.status(&caller).await.unwrap().recent_error_count, 50);
+    let other = Caller { tenant: "other".parse().unwrap(), ..caller };
+    assert_eq!(service.recent_errors(&other).unwrap().len(), 0, "tenants never see each other");
+    service.stop(StopMode::DestroyAll).await.unwrap();
+}
+
+#[test]
+fn errors_of_so_many_tenants_are_remembered() {
+    let watched = Watched::default();
+    let tenant = |number: usize| format!("t{number}").parse::<TenantId>().unwrap();
+    for number in 0..=limits::RECENT_ERRORS_TENANTS_MAX {
+        watched.remember(&tenant(number), None, "exec", None, &Error::Stopping);
+    }
+    assert_eq!(watched.errors_of(&tenant(0)).len(), 0, "the one that was quiet for longest is forgotten");
+    assert_eq!(watched.errors_of(&tenant(1)).len(), 1);
+    assert_eq!(watched.errors_of(&tenant(limits::RECENT_ERRORS_TENANTS_MAX)).len(), 1);
+}
