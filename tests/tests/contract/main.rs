@@ -7,6 +7,7 @@ mod backends;
 mod confinement;
 mod deadlines;
 mod endings;
+mod errands;
 mod images;
 mod input;
 mod journal;
@@ -15,6 +16,7 @@ mod limits;
 mod load;
 mod mounts;
 mod rootfs;
+mod search;
 mod streams;
 mod terminals;
 
@@ -85,6 +87,8 @@ fn all() -> Vec<ContractCase> {
         journal::cases(),
         input::cases(),
         load::cases(),
+        search::cases(),
+        errands::cases(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -1,17 +1,21 @@
-//! Single files and directories.
+//! Single files and directories: what they are, what is in them, and what they are called.
 
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use box_wire::errand::{Entry, EntryKind};
 use box_wire::{Answer, GuestPath, Trouble, TroubleCode};
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
 
-use super::place::Place;
+use super::draft::Draft;
+use super::place::{DIRECTORY_MODE, Place, Spot};
+use super::tree::{Mounts, open_below};
 use super::{Output, Told, trouble};
 
 /// How much is moved at once.
-const CHUNK_BYTES: usize = 128 << 10;
+pub(super) const CHUNK_BYTES: usize = 128 << 10;
 
 pub(super) fn stat(place: &Place, path: &GuestPath) -> Result<Entry, Trouble> {
     entry(&place.find_itself(path)?, path.as_str())
@@ -40,6 +44,76 @@ pub(super) fn read(
         }
     };
     Ok(Told::Before(sent()))
+}
+
+pub(super) fn make_directory(place: &Place, path: &GuestPath, exclusive: bool) -> Result<Entry, Trouble> {
+    let made = match place.find_itself(path) {
+        Ok(_) if exclusive => return Err(trouble(path.as_str(), Errno::EXIST)),
+        Ok(_) => place.directory_made(path)?,
+        Err(trouble) if trouble.code == TroubleCode::NotFound && exclusive => make_new(place, path)?,
+        Err(trouble) if trouble.code == TroubleCode::NotFound => place.directory_made(path)?,
+        Err(trouble) => return Err(trouble),
+    };
+    entry(&made, path.as_str())
+}
+
+/// Makes a directory that must not be there.
+fn make_new(place: &Place, path: &GuestPath) -> Result<OwnedFd, Trouble> {
+    let spot = place.parent_made(path)?;
+    let made = rustix::fs::mkdirat(&spot.directory, &spot.name, DIRECTORY_MODE);
+    made.map_err(|error| trouble(path.as_str(), error))?;
+    place.find_itself(path)
+}
+
+/// Gives something another name. Links are moved, not what they point to.
+pub(super) fn rename(place: &Place, from: &GuestPath, to: &GuestPath, replace: bool) -> Result<Entry, Trouble> {
+    let (source, target) = (place.parent(from)?, place.parent(to)?);
+    match rename_spot(&source, &target, replace) {
+        Err(Errno::XDEV) => carry_over(&source, &target, from, to, replace)?,
+        Err(Errno::INVAL) if to.is_within(from) => {
+            let message = format!("{from} cannot be moved into itself, to {to}");
+            return Err(Trouble::new(TroubleCode::InvalidPath, message));
+        }
+        Err(error @ (Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR)) => {
+            return Err(trouble(to.as_str(), error));
+        }
+        renamed => renamed.map_err(|error| trouble(from.as_str(), error))?,
+    }
+    entry(&place.find_itself(to)?, to.as_str())
+}
+
+fn rename_spot(source: &Spot, target: &Spot, replace: bool) -> rustix::io::Result<()> {
+    let rename =
+        |flags| rustix::fs::renameat_with(&source.directory, &source.name, &target.directory, &target.name, flags);
+    if replace {
+        return rename(RenameFlags::empty());
+    }
+    match rename(RenameFlags::NOREPLACE) {
+        // The file system cannot do that in one step.
+        Err(Errno::INVAL) => match rustix::fs::statat(&target.directory, &target.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(_) => rename(RenameFlags::empty()),
+        },
+        renamed => renamed,
+    }
+}
+
+/// Moves a file to another file system: the new one is whole before the old one goes.
+fn carry_over(source: &Spot, target: &Spot, from: &GuestPath, to: &GuestPath, replace: bool) -> Result<(), Trouble> {
+    let (failed, refused) = (|error| trouble(from.as_str(), error), |error| trouble(to.as_str(), error));
+    let stat = rustix::fs::statat(&source.directory, &source.name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    if kind(&stat) != EntryKind::File {
+        let message = format!("{from} and {to} are on different file systems, between which only files can be moved");
+        return Err(Trouble::new(TroubleCode::NotRegular, message));
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = open_below(&source.directory, &source.name, flags, Mounts::Enter).map_err(failed)?;
+    let mut draft = Draft::new(&target.directory).map_err(refused)?;
+    io::copy(&mut File::from(opened), &mut draft.file).map_err(|error| trouble(to.as_str(), error))?;
+    draft.set_mode(stat.st_mode).map_err(refused)?;
+    let placed = if replace { draft.replace(&target.name) } else { draft.create(&target.name) };
+    placed.map_err(|(error, _)| refused(error))?;
+    rustix::fs::unlinkat(&source.directory, &source.name, AtFlags::empty()).map_err(failed)
 }
 
 /// Refuses everything but regular files.
@@ -82,7 +156,7 @@ pub(super) fn describe(stat: &Stat, path: String, target: Option<String>) -> Ent
     }
 }
 
-fn kind(stat: &Stat) -> EntryKind {
+pub(super) fn kind(stat: &Stat) -> EntryKind {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => EntryKind::File,
         FileType::Directory => EntryKind::Directory,

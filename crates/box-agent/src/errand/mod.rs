@@ -4,13 +4,26 @@
 //! above only moves its bytes. Nothing here trusts what lies in the box, but nothing here guards the box either: that was done
 //! before, by its mounts and by the loss of all rights.
 
+mod archive;
+mod draft;
+mod edit;
 mod files;
+mod list;
+mod measure;
 mod place;
+mod remove;
+mod search;
+mod text;
+mod tree;
+mod unpack;
+mod watch;
+mod write;
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use box_wire::errand::{Reply, encode};
-use box_wire::{Answer, Errand, Trouble, TroubleCode, Work};
+use box_wire::limits::PATH_BYTES_MAX;
+use box_wire::{Answer, Errand, GuestPath, Trouble, TroubleCode, Work};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -44,7 +57,42 @@ fn perform(place: &Place, work: &Work, output: &mut Output) -> Result<Told, Trou
     match work {
         Work::Stat { path } => files::stat(place, path).map(|entry| Told::Now(Answer::Entry(entry))),
         Work::Read { path, offset, bytes_max } => files::read(place, path, *offset, *bytes_max, output),
-        _ => Err(Trouble::new(TroubleCode::Failed, "not yet")),
+        Work::Lines { path, first, lines_max, bytes_max } => {
+            text::lines(place, path, *first, *lines_max, *bytes_max).map(|lines| Told::Now(Answer::Lines(lines)))
+        }
+        Work::Edit { path, old, new, all } => edit::edit(place, path, &edit::Change { old, new, all: *all })
+            .map(|replacements| Told::Now(Answer::Edited { replacements })),
+        Work::Glob { path, pattern, matches_max } => search::glob(place, path, pattern, *matches_max).map(Told::Now),
+        Work::Grep { path, pattern, include, ignore_case, matches_max } => {
+            let (include, matches_max) = (include.as_deref(), *matches_max);
+            let question = search::Question { pattern, include, ignore_case: *ignore_case, matches_max };
+            search::grep(place, path, &question).map(Told::Now)
+        }
+        Work::List { path, depth, entries_max } => list::list(place, path, *depth, *entries_max).map(Told::Now),
+        Work::Write { path, how, mode, bytes_max } => {
+            let writing = write::Writing { place, path, mode: *mode, bytes_max: *bytes_max };
+            writing.run(*how, &mut Input).map(|entry| Told::Now(Answer::Entry(entry)))
+        }
+        Work::MakeDirectory { path, exclusive } => {
+            files::make_directory(place, path, *exclusive).map(|entry| Told::Now(Answer::Entry(entry)))
+        }
+        Work::Move { from, to, replace } => {
+            files::rename(place, from, to, *replace).map(|entry| Told::Now(Answer::Entry(entry)))
+        }
+        Work::Remove { path, recursive } => remove::remove(place, path, *recursive).map(|()| Told::Now(Answer::Done)),
+        Work::Pack { path } => archive::pack(place, path, output),
+        Work::Unpack { path, bytes_max } => unpack::unpack(place, path, *bytes_max, &mut Input).map(Told::Now),
+        Work::Watch { path, recursive } => watch::watch(place, path, *recursive, output),
+        Work::Measure { path } => measure::measure(place, path).map(Told::Now),
+    }
+}
+
+/// The standard input of the child.
+struct Input;
+
+impl Read for Input {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(rustix::stdio::stdin(), bytes)?)
     }
 }
 
@@ -72,6 +120,16 @@ impl Write for Output {
     }
 }
 
+/// How something is told that lies below a path.
+fn told_path(path: &GuestPath, below: &[u8]) -> String {
+    let below = String::from_utf8_lossy(below);
+    match path.as_str() {
+        path if below.is_empty() => path.to_owned(),
+        "/" => format!("/{below}"),
+        path => format!("{path}/{below}"),
+    }
+}
+
 /// What the system's refusal means for a caller.
 fn trouble(path: &str, error: impl Into<io::Error>) -> Trouble {
     let error = error.into();
@@ -86,6 +144,7 @@ fn trouble(path: &str, error: impl Into<io::Error>) -> Trouble {
         Some(Errno::NOSPC | Errno::DQUOT) => TroubleCode::NoSpace,
         Some(Errno::FBIG) => TroubleCode::TooLarge,
         Some(Errno::LOOP) => TroubleCode::SymlinkRefused,
+        Some(Errno::NXIO) => TroubleCode::NotRegular,
         Some(Errno::NAMETOOLONG | Errno::INVAL) => TroubleCode::InvalidPath,
         _ => TroubleCode::Failed,
     };
@@ -93,5 +152,7 @@ fn trouble(path: &str, error: impl Into<io::Error>) -> Trouble {
     if let Some(cut) = reason.find(" (os error") {
         reason.truncate(cut);
     }
+    // A path of a tree can be longer than anybody wants to read.
+    let path: String = path.chars().take(PATH_BYTES_MAX).collect();
     Trouble::new(code, format!("{path}: {reason}"))
 }

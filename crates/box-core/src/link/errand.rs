@@ -1,6 +1,9 @@
 //! Work that the agent does itself: one reply, and bytes in one direction.
 
 use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use box_wire::errand::{PREFIX_BYTES, Reply, decode};
@@ -9,7 +12,8 @@ use box_wire::{
     Answer, Event, ExecOutcome, ExecRequest, Exit, FrameError, Kind, Request, Stdin, Trouble, TroubleCode, limits,
 };
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncRead, AsyncReadExt, ReadHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, ReadHalf};
+use tokio::sync::oneshot;
 
 use super::{REPORT_GRACE, feed, gone, read_event, read_header, send};
 use crate::backend::AgentIo;
@@ -28,12 +32,15 @@ where
     let deadline = request.timeout_ms.map(|ms| Duration::from_millis(ms) + REPORT_GRACE);
     let mut output = ErrandOutput { reader, buffer: Vec::new(), taken: 0, reason: Vec::new(), ended: false };
     let reply = {
-        let feed = feed(&mut writer, input.filter(|_| request.stdin == Stdin::Stream), None);
+        let (failed, failure) = oneshot::channel();
+        let input = input.filter(|_| request.stdin == Stdin::Stream);
+        let feed = feed(&mut writer, input.map(|input| Checked { input, failed: Some(failed) }), None);
         let replied = output.message::<Reply>(limits::REPLY_BYTES_MAX);
         let both = async {
             tokio::pin!(feed, replied);
             tokio::select! {
                 reply = &mut replied => reply,
+                Ok(error) = failure => Err(Error::io("reading the input of an errand", error)),
                 // Feeding ends only when the box closed its end: what it still has to say is in the other direction.
                 _ = &mut feed => replied.await,
             }
@@ -45,6 +52,28 @@ where
     };
     let reply = reply.ok_or_else(|| Trouble::new(TroubleCode::Failed, "it ended without a word"))?;
     Ok((reply?, output))
+}
+
+/// Input that never ends by failing: half of a file must not be taken for all of it.
+struct Checked<I> {
+    input: I,
+    failed: Option<oneshot::Sender<io::Error>>,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Checked<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let error = match Pin::new(&mut self.input).poll_read(context, buffer) {
+            Poll::Ready(Err(error)) => error,
+            read => return read,
+        };
+        // Whoever waits for this is not waiting any more when it was told.
+        let _ = self.failed.take().map(|failed| failed.send(error));
+        Poll::Pending
+    }
 }
 
 fn silent() -> Error {
@@ -158,4 +187,39 @@ fn check(outcome: &ExecOutcome, reason: &[u8]) -> Result<()> {
 
 fn malformed(reason: String) -> Error {
     FrameError::Malformed { kind: Kind::Stdout, reason }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use box_wire::errand::WriteHow;
+    use box_wire::{Errand, GuestPath, Header, Program, Work};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn input_that_fails_is_not_input_that_ended() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let work = Work::Write { path: "/x".parse().unwrap(), how: WriteHow::Create, mode: None, bytes_max: 100 };
+        let program = Program::Errand(Box::new(Errand { root: GuestPath::root(), work }));
+        let mut request = ExecRequest::new("x".parse().unwrap(), program);
+        request.stdin = Stdin::Stream;
+        let input = half_of_something();
+        let error = errand(AgentStream::new(ours), &request, Some(input)).await.unwrap_err();
+        assert_eq!(error.code(), "io", "{error}");
+        let mut sent = Vec::new();
+        theirs.read_to_end(&mut sent).await.unwrap();
+        let end = Header::new(Kind::StdinEnd, 0).unwrap().to_bytes();
+        assert!(!sent.windows(end.len()).any(|window| window == end), "the box was told that all is there");
+    }
+
+    /// Some bytes, then a failure.
+    fn half_of_something() -> impl AsyncRead + Unpin {
+        struct Broken;
+        impl AsyncRead for Broken {
+            fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+            }
+        }
+        (&b"half"[..]).chain(Broken)
+    }
 }

@@ -1,0 +1,117 @@
+//! Gives a file's name to new bytes, all at once.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use box_wire::{GuestPath, Trouble, TroubleCode};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+
+use super::super::place::Place;
+use super::super::trouble;
+use super::is_same;
+
+/// Names that are tried for the new file before it gets its real one.
+const NAMES_MAX: u32 = 100;
+
+/// Where an opened file really is: the directory, by descriptor, and its name in there.
+pub(super) struct Target {
+    directory: OwnedFd,
+    name: String,
+}
+
+/// Whether a file was replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replaced {
+    Yes,
+    /// It was not: the file has changed, or the name is another file's.
+    Changed,
+}
+
+impl Target {
+    /// Where a file is, links followed, so that a link stays one and what it leads to is replaced.
+    pub(super) fn of(place: &Place, file: &File, path: &GuestPath) -> Result<Self, Trouble> {
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let real = std::fs::read_link(link).map_err(|error| trouble(path.as_str(), error))?;
+        let text = |part: Option<&Path>| part.and_then(Path::to_str).map(ToOwned::to_owned);
+        let (Some(parent), Some(name)) = (text(real.parent()), text(real.file_name().map(Path::new))) else {
+            let message = format!("{path} leads to {}, which is not UTF-8", real.display());
+            return Err(Trouble::new(TroubleCode::InvalidPath, message));
+        };
+        let parent = GuestPath::parse("path", &parent)
+            .map_err(|error| Trouble::new(TroubleCode::InvalidPath, error.to_string()))?;
+        Ok(Self { directory: place.find(&parent)?, name })
+    }
+
+    /// Puts `bytes` in the place of the file that `before` tells of. Mode bits stay; the owner stays where that can be done.
+    pub(super) fn replace(&self, bytes: &[u8], before: &Stat) -> io::Result<Replaced> {
+        let (temporary, mut file) = match self.make_temporary() {
+            Ok(made) => made,
+            // Nothing can be made next to it, but perhaps it can be written itself.
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => return self.overwrite(bytes, before),
+            Err(error) => return Err(error.into()),
+        };
+        let written = dress(&file, before).and_then(|()| file.write_all(bytes));
+        let renamed = written.and_then(|()| self.rename(&temporary, before));
+        if !matches!(renamed, Ok(Replaced::Yes)) {
+            // What cannot be removed either is only a file too many.
+            let _ = rustix::fs::unlinkat(&self.directory, &temporary, AtFlags::empty());
+        }
+        match renamed {
+            // A mounted file cannot lose its name.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => self.overwrite(bytes, before),
+            renamed => renamed,
+        }
+    }
+
+    fn make_temporary(&self) -> rustix::io::Result<(String, File)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let pid = rustix::process::getpid();
+        for number in 0..NAMES_MAX {
+            let name = format!(".strongbox-edit-{pid}-{number}");
+            match rustix::fs::openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR) {
+                Err(Errno::EXIST) => {}
+                made => return made.map(|file| (name, File::from(file))),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    fn rename(&self, temporary: &str, before: &Stat) -> io::Result<Replaced> {
+        if !self.is_still(before)? {
+            return Ok(Replaced::Changed);
+        }
+        rustix::fs::renameat(&self.directory, temporary, &self.directory, &self.name)?;
+        Ok(Replaced::Yes)
+    }
+
+    fn is_still(&self, before: &Stat) -> io::Result<bool> {
+        match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(now) => Ok(is_same(before, &now)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes into the file itself. The old end is cut off last, so that there is no moment without any text.
+    fn overwrite(&self, bytes: &[u8], before: &Stat) -> io::Result<Replaced> {
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty())?);
+        if !is_same(before, &rustix::fs::fstat(&file)?) {
+            return Ok(Replaced::Changed);
+        }
+        file.write_all(bytes)?;
+        file.set_len(bytes.len() as u64)?;
+        Ok(Replaced::Yes)
+    }
+}
+
+/// Gives a new file what the old one had besides its bytes.
+fn dress(file: &File, before: &Stat) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
+    // Whoever may write a file of somebody else may not give it away: it is then their own.
+    let _ = rustix::fs::fchown(file, Some(uid), Some(gid));
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(before.st_mode & 0o7777))?)
+}

@@ -1,0 +1,151 @@
+//! How errands are sent to a box, and what is expected of them.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use box_core::Error;
+use box_core::link::{self, ErrandOutput};
+use box_tests::TestBox;
+use box_tests::ground::{request, with_stdin};
+use box_wire::errand::{Entry, WriteHow};
+use box_wire::{Answer, Errand, ExecRequest, GuestPath, Program, Work};
+use tokio::io::AsyncRead;
+
+/// A tree of a box in which errands are done.
+#[derive(Clone)]
+pub(super) struct Tree {
+    pub(super) one: TestBox,
+    pub(super) root: GuestPath,
+    pub(super) deadline_ms: u64,
+}
+
+/// A path in a box.
+pub(super) fn path(text: &str) -> GuestPath {
+    text.parse().unwrap_or_else(|_| unreachable!("{text} is a path"))
+}
+
+/// Most bytes that the cases write.
+const BYTES_MAX: u64 = 1 << 30;
+
+impl Tree {
+    pub(super) fn new(one: &TestBox, root: &str) -> Self {
+        Self { one: one.clone(), root: path(root), deadline_ms: 30_000 }
+    }
+
+    fn request(&self, work: Work) -> ExecRequest {
+        let errand = Errand { root: self.root.clone(), work };
+        ExecRequest { timeout_ms: Some(self.deadline_ms), ..request(Program::Errand(Box::new(errand))) }
+    }
+
+    /// Sends work and returns with the answer and what follows.
+    pub(super) async fn open(&self, work: Work) -> box_core::Result<(Answer, ErrandOutput)> {
+        let stream = self.one.backend.dial(&self.one.handle).await?;
+        link::errand(stream, &self.request(work), None::<tokio::io::Empty>).await
+    }
+
+    /// Does work that gives no bytes.
+    pub(super) async fn ask(&self, work: Work) -> box_core::Result<Answer> {
+        let (answer, mut output) = self.open(work).await?;
+        match output.next().await? {
+            None => Ok(answer),
+            Some(bytes) => Err(Error::Gone { reason: format!("{} bytes too many", bytes.len()) }),
+        }
+    }
+
+    /// Does work that gives bytes.
+    pub(super) async fn collect(&self, work: Work) -> box_core::Result<(Answer, Vec<u8>)> {
+        let (answer, mut output) = self.open(work).await?;
+        let mut all = Vec::new();
+        while let Some(bytes) = output.next().await? {
+            all.extend(bytes);
+        }
+        Ok((answer, all))
+    }
+
+    /// Does work that takes bytes.
+    pub(super) async fn send(&self, work: Work, input: impl AsyncRead + Unpin) -> box_core::Result<Answer> {
+        let stream = self.one.backend.dial(&self.one.handle).await?;
+        let (answer, mut output) = link::errand(stream, &with_stdin(self.request(work)), Some(input)).await?;
+        match output.next().await? {
+            None => Ok(answer),
+            Some(bytes) => Err(Error::Gone { reason: format!("{} bytes too many", bytes.len()) }),
+        }
+    }
+
+    pub(super) async fn stat(&self, name: &str) -> box_core::Result<Entry> {
+        self.ask(Work::Stat { path: path(name) }).await.and_then(one_entry)
+    }
+
+    pub(super) async fn read(&self, name: &str) -> box_core::Result<String> {
+        let work = Work::Read { path: path(name), offset: 0, bytes_max: None };
+        self.collect(work).await.map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    pub(super) async fn write(&self, name: &str, how: WriteHow, bytes: &str) -> box_core::Result<Entry> {
+        let work = Work::Write { path: path(name), how, mode: None, bytes_max: BYTES_MAX };
+        self.send(work, bytes.as_bytes()).await.and_then(one_entry)
+    }
+
+    pub(super) async fn remove(&self, name: &str, recursive: bool) -> box_core::Result<Answer> {
+        self.ask(Work::Remove { path: path(name), recursive }).await
+    }
+
+    pub(super) async fn rename(&self, from: &str, to: &str, replace: bool) -> box_core::Result<Entry> {
+        self.ask(Work::Move { from: path(from), to: path(to), replace }).await.and_then(one_entry)
+    }
+
+    pub(super) async fn make_directory(&self, name: &str, exclusive: bool) -> box_core::Result<Entry> {
+        self.ask(Work::MakeDirectory { path: path(name), exclusive }).await.and_then(one_entry)
+    }
+
+    pub(super) async fn pack(&self, name: &str) -> box_core::Result<Vec<u8>> {
+        self.collect(Work::Pack { path: path(name) }).await.map(|(_, bytes)| bytes)
+    }
+
+    pub(super) async fn unpack(&self, name: &str, archive: &[u8], bytes_max: u64) -> box_core::Result<Answer> {
+        self.send(Work::Unpack { path: path(name), bytes_max }, archive).await
+    }
+
+    /// The bytes of a file.
+    pub(super) async fn collect_file(&self, name: &str) -> box_core::Result<Vec<u8>> {
+        let work = Work::Read { path: path(name), offset: 0, bytes_max: None };
+        self.collect(work).await.map(|(_, bytes)| bytes)
+    }
+
+    /// Makes a file of bytes.
+    pub(super) async fn put(&self, name: &str, bytes: &[u8]) -> box_core::Result<Entry> {
+        let work = Work::Write { path: path(name), how: WriteHow::Replace, mode: None, bytes_max: BYTES_MAX };
+        self.send(work, bytes).await.and_then(one_entry)
+    }
+
+    /// Waits until no errand runs in the box.
+    pub(super) async fn quiet(&self) -> Result<()> {
+        for _ in 0..1000 {
+            if link::list(self.one.backend.dial(&self.one.handle).await?).await?.is_empty() {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        bail!("an errand goes on although nobody waits for it")
+    }
+}
+
+pub(super) fn one_entry(answer: Answer) -> box_core::Result<Entry> {
+    match answer {
+        Answer::Entry(entry) => Ok(entry),
+        other => Err(Error::Gone { reason: format!("not an entry: {other:?}") }),
+    }
+}
+
+/// Holds that something was refused for this reason, in words that name what it is about.
+pub(super) fn refused<T: Debug>(done: box_core::Result<T>, code: &str, about: &str) -> Result<()> {
+    match done {
+        Err(error @ Error::File(_)) => {
+            ensure!(error.code() == code, "{about}: {} instead of {code}: {error}", error.code());
+            ensure!(error.to_string().contains(about), "{about} is not named: {error}");
+            Ok(())
+        }
+        other => bail!("{about}: expected {code}, got {other:?}"),
+    }
+}
