@@ -59,6 +59,8 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
         Verb::Process(verb) => client::process::main(verb),
         Verb::Logs(options) => client::logs::main(options),
         Verb::Attach(options) => client::attach::main(options),
+        Verb::Cp(options) => client::cp::main(options),
+        Verb::Ls(options) => client::ls::main(options),
         Verb::Status(options) => client::status::main(options),
         Verb::Errors(options) => client::errors::main(options),
         Verb::Completions { shell } => completions(*shell),

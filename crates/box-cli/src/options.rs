@@ -99,6 +99,13 @@ pub(crate) enum Verb {
     Logs(client::logs::LogsOptions),
     /// Talk to a managed process
     Attach(client::attach::AttachOptions),
+    /// Copy files into a session and out of it
+    #[command(
+        override_usage = "strongbox cp [OPTIONS] SESSION:PATH PATH|-\n       strongbox cp [OPTIONS] PATH|- SESSION:PATH"
+    )]
+    Cp(client::cp::CpOptions),
+    /// List files of a session
+    Ls(client::ls::LsOptions),
     /// Say how the server stands
     Status(client::status::StatusOptions),
     /// List what went wrong lately

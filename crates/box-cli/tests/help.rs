@@ -26,7 +26,7 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 34] = [
+const COMMANDS: [&[&str]; 36] = [
     &["run"],
     &["doctor"],
     &["profiles"],
@@ -58,6 +58,8 @@ const COMMANDS: [&[&str]; 34] = [
     &["process", "show"],
     &["logs"],
     &["attach"],
+    &["cp"],
+    &["ls"],
     &["status"],
     &["errors"],
     &["completions"],
@@ -103,6 +105,10 @@ fn what_cannot_be_understood_is_an_error_of_ours() {
         &["exec", "s"],
         &["session"],
         &["token", "create"],
+        &["cp", "a"],
+        &["cp", "a", "b"],
+        &["cp", "s:/a", "t:/b"],
+        &["cp", "-", "-"],
     ] {
         let output = strongbox(wrong);
         assert_eq!(output.status.code(), Some(125), "{wrong:?}");

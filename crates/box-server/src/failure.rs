@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use box_core::session::Difference;
-use box_wire::{Invalid, Refusal, RefusalCode};
+use box_wire::{Invalid, Refusal, RefusalCode, Trouble, TroubleCode};
 use http::StatusCode;
 use serde::Serialize;
 
@@ -110,8 +110,9 @@ impl Failure {
         self.change(|problem| problem.message = message.into())
     }
 
+    /// Adds which field, parameter or header was refused.
     #[must_use]
-    fn field(self, field: &str) -> Self {
+    pub(crate) fn field(self, field: &str) -> Self {
         self.change(|problem| problem.field = Some(field.to_owned()))
     }
 
@@ -210,6 +211,7 @@ impl From<box_core::Error> for Failure {
             E::Disabled => told(StatusCode::SERVICE_UNAVAILABLE, detail),
             E::Forbidden { .. } => told(StatusCode::FORBIDDEN, detail),
             E::Refused(refusal) => refusal.into(),
+            E::File(trouble) => trouble.into(),
             // Setup, Protocol and Io; and the domain may grow: what this door does not know yet is not told.
             _ => internal(),
         }
@@ -232,6 +234,38 @@ impl From<Refusal> for Failure {
             Some(field) => failure.field(field),
             None => failure,
         }
+    }
+}
+
+/// What went wrong with a file. It happened in the box, so all of it may be told.
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        Self::new(status_of(trouble.code), trouble.code.as_str(), trouble.message)
+    }
+}
+
+fn status_of(code: TroubleCode) -> StatusCode {
+    use TroubleCode as T;
+    match code {
+        T::NotFound => StatusCode::NOT_FOUND,
+        T::PathEscapes
+        | T::InvalidPath
+        | T::SymlinkRefused
+        | T::InvalidPattern
+        | T::PatternTooComplex
+        | T::Binary
+        | T::NoMatch
+        | T::Ambiguous
+        | T::BadArchive
+        | T::IsDirectory
+        | T::NotDirectory
+        | T::NotRegular => StatusCode::BAD_REQUEST,
+        T::Exists | T::NotEmpty => StatusCode::CONFLICT,
+        T::Denied | T::ReadOnly => StatusCode::FORBIDDEN,
+        T::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        T::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        T::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        T::Failed => StatusCode::BAD_GATEWAY,
     }
 }
 

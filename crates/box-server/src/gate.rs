@@ -192,12 +192,15 @@ fn tell_browser(headers: &mut HeaderMap, page: HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, page);
     headers.insert(header::VARY, HeaderValue::from_static("Origin"));
     let told = [
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PATCH, DELETE"),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Range"),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, PATCH, DELETE"),
+        (
+            header::ACCESS_CONTROL_ALLOW_HEADERS,
+            "Authorization, Content-Type, Idempotency-Key, If-Range, Last-Event-ID, Range",
+        ),
         (
             header::ACCESS_CONTROL_EXPOSE_HEADERS,
-            "Content-Range, Link, Location, Strongbox-Created, Strongbox-Exec-Id, Strongbox-Gap, Strongbox-Next, \
-             Strongbox-Offset, Strongbox-Request-Id, Strongbox-Running, Strongbox-Total",
+            "Accept-Ranges, Content-Range, ETag, Link, Location, Strongbox-Created, Strongbox-Exec-Id, Strongbox-Gap, Strongbox-Mode, \
+             Strongbox-Next, Strongbox-Offset, Strongbox-Request-Id, Strongbox-Running, Strongbox-Total",
         ),
         (header::ACCESS_CONTROL_MAX_AGE, "600"),
     ];

@@ -16,6 +16,15 @@ pub(crate) const BODY_DISCARD_TIME_MAX: Duration = Duration::from_secs(5);
 /// Values in one JSON body, counted at every depth. The largest honest body has 4096 arguments and 1024 variables.
 pub(crate) const JSON_VALUES_MAX: usize = 16 << 10;
 
+/// Largest file that is uploaded, and most bytes of all files of an archive. The disk of the box may hold less.
+pub(crate) const FILE_BYTES_MAX: u64 = 4 << 30;
+/// How much of an upload is held between the connection and the box.
+pub(crate) const UPLOAD_BUFFER_BYTES: usize = 256 << 10;
+/// How often a file may change between looking at it and reading it before a download is refused.
+pub(crate) const DOWNLOAD_ATTEMPTS_MAX: usize = 4;
+/// Entries of a listing, when nobody says how many.
+pub(crate) const LISTED_ENTRIES: u32 = 1000;
+
 /// Headers of one request.
 pub(crate) const HEADERS_MAX: usize = 64;
 /// Bytes of all headers of one request, with its first line.

@@ -71,6 +71,7 @@ fn known_method(method: &http::Method) -> &'static str {
         "GET" => "GET",
         "HEAD" => "HEAD",
         "POST" => "POST",
+        "PUT" => "PUT",
         "PATCH" => "PATCH",
         "DELETE" => "DELETE",
         "OPTIONS" => "OPTIONS",

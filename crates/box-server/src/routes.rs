@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::failure::ErrorBody;
-use crate::rest::{execs, input, managed, output, pages, processes, profiles, service, sessions, streams};
+use crate::rest::{execs, files, input, managed, output, pages, processes, profiles, service, sessions, streams};
 use crate::rpc::websocket;
 use crate::{auth, gate, observe};
 
@@ -68,6 +68,17 @@ fn exec_routes() -> OpenApiRouter<App> {
         .routes(routes!(managed::start_named, managed::get_named, managed::stop_named))
 }
 
+/// What needs the scope files.
+fn file_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(files::download, files::upload, files::remove))
+        .routes(routes!(files::stat))
+        .routes(routes!(files::list))
+        .routes(routes!(files::make_directory))
+        .routes(routes!(files::rename))
+        .routes(routes!(files::watch))
+}
+
 /// What decides for itself who comes in, because LangBot's clients show other things than a token of ours.
 fn relay_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(streams::relay)).routes(routes!(streams::relay_named))
@@ -89,9 +100,11 @@ pub(crate) fn router(app: App) -> Router {
     let guarded = |scope| from_fn_with_state((app.clone(), scope), auth::admit);
     let open: Router<App> = open_routes().into();
     let exec: Router<App> = exec_routes().route_layer(guarded(Scope::Exec)).into();
+    let files: Router<App> = file_routes().route_layer(guarded(Scope::Files)).into();
     let relay: Router<App> = relay_routes().into();
     let admin: Router<App> = admin_routes().route_layer(guarded(Scope::Admin)).into();
     open.merge(exec)
+        .merge(files)
         .merge(relay)
         .merge(admin)
         .merge(langbot_routes())
@@ -115,6 +128,7 @@ pub(crate) fn router(app: App) -> Router {
         (name = "sessions", description = "What you hold: an id, a box, a lifetime"),
         (name = "execs", description = "Commands in a session"),
         (name = "processes", description = "Processes that live until they are stopped"),
+        (name = "files", description = "Files of a session. Needs the scope files"),
         (name = "managed-process", description = "The same in the form of the old API"),
         (name = "service", description = "The service as a whole")
     )
@@ -125,6 +139,7 @@ struct Head;
 pub(crate) fn document() -> OpenApi {
     let open = open_routes().into_openapi();
     let mut guarded = exec_routes().into_openapi();
+    guarded.merge(file_routes().into_openapi());
     guarded.merge(relay_routes().into_openapi());
     guarded.merge(admin_routes().into_openapi());
     each_operation(&mut guarded, |operation| {
@@ -152,7 +167,7 @@ fn name(operation: &mut Operation) {
 
 fn each_operation(document: &mut OpenApi, mut change: impl FnMut(&mut Operation)) {
     for item in document.paths.paths.values_mut() {
-        let all = [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete];
+        let all = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
         all.into_iter().flatten().for_each(&mut change);
     }
 }

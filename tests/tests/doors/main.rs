@@ -11,6 +11,7 @@ mod capacity;
 mod conversations;
 mod corpus;
 mod degraded;
+mod files;
 mod langbot;
 mod old_form;
 mod output;
@@ -38,6 +39,7 @@ use box_tests::{Case, Suite, TestServer, isolation};
 pub(crate) struct DoorCase {
     name: &'static str,
     options: ServerOptions,
+    limit: Duration,
     run: for<'a> fn(&'a mut Door) -> Work<'a>,
 }
 
@@ -46,7 +48,7 @@ pub(crate) type Work<'a> = std::pin::Pin<Box<dyn Future<Output = Result<()>> + S
 
 impl DoorCase {
     pub(crate) fn new(name: &'static str, run: for<'a> fn(&'a mut Door) -> Work<'a>) -> Self {
-        Self { name, options: ServerOptions::default(), run }
+        Self { name, options: ServerOptions::default(), limit: LIMIT, run }
     }
 
     /// The same case on a server that cannot make boxes, with these lines in its configuration.
@@ -57,6 +59,11 @@ impl DoorCase {
     /// The same case on a server with these lines in its configuration.
     pub(crate) fn configured(self, config: &str) -> Self {
         Self { options: ServerOptions::configured(config), ..self }
+    }
+
+    /// The same case, which may take so long.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 }
 
@@ -114,7 +121,8 @@ async fn run(selection: Selection) -> Result<ExitCode> {
     for (group, cases) in all() {
         for case in cases {
             let name = format!("{group}/{}", case.name);
-            suite.run(Case::new(name, move || on_fresh_server(case)).within(LIMIT)).await;
+            let limit = case.limit;
+            suite.run(Case::new(name, move || on_fresh_server(case)).within(limit)).await;
         }
     }
     for case in auth::own_servers().into_iter().chain(policy::own_servers()) {
@@ -136,6 +144,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("quota", quota::cases()),
         ("degraded", degraded::cases()),
         ("output", output::cases()),
+        ("files", files::cases()),
         ("conversations", conversations::cases()),
         ("processes", processes::cases()),
         ("relay", relay::cases()),

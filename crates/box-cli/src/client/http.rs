@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -101,8 +101,27 @@ impl Client {
         builder.body(Full::default()).map_err(|error| Fault::new(format!("{path} cannot be asked for: {error}")))
     }
 
+    /// Sends a request and waits for the head of its answer, which must be that of a success.
+    pub(crate) async fn open_well<B>(&self, request: Request<B>) -> Result<Opened, Fault>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let opened = self.open(request).await?;
+        if opened.response.status().is_success() {
+            return Ok(opened);
+        }
+        Err(failure::fault_of(&opened.read().await?))
+    }
+
     /// Sends a request and waits for the head of its answer.
-    pub(crate) async fn open(&self, request: Request<Full<Bytes>>) -> Result<Opened, Fault> {
+    pub(crate) async fn open<B>(&self, request: Request<B>) -> Result<Opened, Fault>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let stream = dial::dial(&self.address).await?;
         let broken = |error: hyper::Error| {
             let fault = Fault::new(format!("the connection to {} broke: {error}", self.address)).code("unreachable");

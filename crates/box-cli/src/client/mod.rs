@@ -1,13 +1,16 @@
 //! Commands that ask a running server, through its REST door.
 
 mod address;
+mod archive;
 mod dial;
 mod ending;
 mod failure;
 mod http;
 mod live;
+mod place;
 mod session_options;
 mod targets;
+mod transfer;
 mod verb;
 mod waiting;
 mod websocket;
@@ -22,7 +25,7 @@ use self::http::Client;
 use crate::config::PlaceOptions;
 use crate::fault::Fault;
 
-pub(crate) use self::verb::{attach, errors, exec, logs, process, ps, session, shell, status};
+pub(crate) use self::verb::{attach, cp, errors, exec, logs, ls, process, ps, session, shell, status};
 
 /// Which server to ask.
 #[derive(Debug, Clone, Args)]

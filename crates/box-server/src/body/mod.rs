@@ -156,26 +156,35 @@ fn check_is_json(headers: &HeaderMap) -> Result<(), Failure> {
 
 /// Reads a body that is neither too large nor too slow.
 async fn read_all(request: Request) -> Result<Bytes, Failure> {
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let announced = announced(request.headers());
     let mut pieces = request.into_body().into_data_stream();
-    if announced.is_some_and(|bytes: u64| bytes > limits::BODY_BYTES_MAX as u64) {
-        return Err(too_large(pieces).await);
+    if announced.is_some_and(|bytes| bytes > limits::BODY_BYTES_MAX as u64) {
+        return Err(too_large(&mut pieces).await);
     }
     let whole = timeout(limits::BODY_TIME_MAX, read_pieces(&mut pieces)).await;
     match whole.unwrap_or_else(|_| Err(too_slow()))? {
         Some(whole) => Ok(whole),
-        None => Err(too_large(pieces).await),
+        None => Err(too_large(&mut pieces).await),
     }
+}
+
+/// How long the body is, if the head of the request says so.
+pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
+}
+
+/// The next piece of a body; nothing at its end.
+pub(crate) async fn next_piece(pieces: &mut BodyDataStream) -> Result<Option<Bytes>, Failure> {
+    let piece = timeout(limits::BODY_PAUSE_MAX, pieces.next()).await.map_err(|_| too_slow())?;
+    let bad = |_| Failure::new(StatusCode::BAD_REQUEST, "bad_request", "the body ended before it was complete");
+    piece.transpose().map_err(bad)
 }
 
 /// A whole body; nothing when it is too large.
 async fn read_pieces(pieces: &mut BodyDataStream) -> Result<Option<Bytes>, Failure> {
     let mut whole = BytesMut::new();
     loop {
-        let piece = timeout(limits::BODY_PAUSE_MAX, pieces.next()).await.map_err(|_| too_slow())?;
-        let Some(piece) = piece else { return Ok(Some(whole.freeze())) };
-        let bad = |_| Failure::new(StatusCode::BAD_REQUEST, "bad_request", "the body ended before it was complete");
-        let piece = piece.map_err(bad)?;
+        let Some(piece) = next_piece(pieces).await? else { return Ok(Some(whole.freeze())) };
         if whole.len() + piece.len() > limits::BODY_BYTES_MAX {
             return Ok(None);
         }
@@ -183,7 +192,14 @@ async fn read_pieces(pieces: &mut BodyDataStream) -> Result<Option<Bytes>, Failu
     }
 }
 
-async fn too_large(mut rest: BodyDataStream) -> Failure {
+async fn too_large(rest: &mut BodyDataStream) -> Failure {
+    discard(rest).await;
+    let message = format!("a body may have at most {} bytes", limits::BODY_BYTES_MAX);
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
+/// Throws the rest of a body away, so that a client that is still writing comes to read the answer.
+pub(crate) async fn discard(rest: &mut BodyDataStream) {
     let discard = async {
         let mut discarded = 0;
         while let Some(Ok(piece)) = rest.next().await
@@ -194,8 +210,6 @@ async fn too_large(mut rest: BodyDataStream) -> Failure {
     };
     // The answer is the same however much could be thrown away.
     let _ = timeout(limits::BODY_DISCARD_TIME_MAX, discard).await;
-    let message = format!("a body may have at most {} bytes", limits::BODY_BYTES_MAX);
-    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 
 fn too_slow() -> Failure {

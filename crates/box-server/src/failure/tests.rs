@@ -17,6 +17,10 @@ fn refused(code: RefusalCode) -> Error {
     Error::Refused(Refusal { code, message: "in words".into() })
 }
 
+fn file(code: TroubleCode) -> Error {
+    Error::File(Trouble::new(code, "in words"))
+}
+
 fn text() -> String {
     "secret /home/x".to_owned()
 }
@@ -75,6 +79,27 @@ fn table() -> Vec<(Error, u16, &'static str, Option<&'static str>)> {
         (refused(RefusalCode::BadExecId), 422, "refused", Some("not_running")),
         (refused(RefusalCode::BadRequest), 422, "refused", Some("bad_request")),
         (refused(RefusalCode::Internal), 500, "internal_error", Some("refused")),
+        (file(TroubleCode::NotFound), 404, "not_found", None),
+        (file(TroubleCode::PathEscapes), 400, "path_escapes", None),
+        (file(TroubleCode::InvalidPath), 400, "invalid_path", None),
+        (file(TroubleCode::SymlinkRefused), 400, "symlink_refused", None),
+        (file(TroubleCode::IsDirectory), 400, "is_directory", None),
+        (file(TroubleCode::NotDirectory), 400, "not_directory", None),
+        (file(TroubleCode::NotRegular), 400, "not_regular", None),
+        (file(TroubleCode::Exists), 409, "exists", None),
+        (file(TroubleCode::NotEmpty), 409, "not_empty", None),
+        (file(TroubleCode::Denied), 403, "denied", None),
+        (file(TroubleCode::ReadOnly), 403, "read_only", None),
+        (file(TroubleCode::NoSpace), 507, "no_space", None),
+        (file(TroubleCode::TooLarge), 413, "too_large", None),
+        (file(TroubleCode::Binary), 400, "binary", None),
+        (file(TroubleCode::NoMatch), 400, "no_match", None),
+        (file(TroubleCode::Ambiguous), 400, "ambiguous", None),
+        (file(TroubleCode::InvalidPattern), 400, "invalid_pattern", None),
+        (file(TroubleCode::PatternTooComplex), 400, "pattern_too_complex", None),
+        (file(TroubleCode::BadArchive), 400, "bad_archive", None),
+        (file(TroubleCode::Timeout), 504, "timeout", None),
+        (file(TroubleCode::Failed), 502, "failed", None),
         (Error::Setup { step: text(), reason: text() }, 500, "internal_error", Some("setup_failed")),
         (Error::Protocol(FrameError::UnknownKind(9)), 500, "internal_error", Some("protocol")),
         (Error::Io { context: text(), source: io() }, 500, "internal_error", Some("io")),

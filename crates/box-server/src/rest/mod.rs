@@ -2,6 +2,7 @@
 
 pub(crate) mod exec_body;
 pub(crate) mod execs;
+pub(crate) mod files;
 pub(crate) mod input;
 pub(crate) mod managed;
 pub(crate) mod old_form;

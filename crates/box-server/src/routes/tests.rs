@@ -188,6 +188,20 @@ async fn a_body_that_comes_too_slowly_is_given_up() {
     assert_eq!((response.status(), &body["error"]["code"]), (StatusCode::REQUEST_TIMEOUT, &"too_slow".into()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_upload_is_bounded_by_what_it_announces_and_not_by_the_bound_of_json() {
+    let put = |length: u64, path: &str| {
+        let never = Body::from_stream(futures_util::stream::pending::<Result<bytes::Bytes, std::io::Error>>());
+        let announced = request("PUT", path).header(header::CONTENT_LENGTH, length);
+        announced.body(never).unwrap()
+    };
+    let path = "/v1/sessions/s/files?path=/a";
+    let (response, body) = answer(door(&[]).await, put(crate::limits::FILE_BYTES_MAX + 1, path)).await;
+    assert_eq!((response.status().as_u16(), &body["error"]["code"]), (413, &"too_large".into()));
+    let (response, body) = answer(door(&[]).await, put(crate::limits::FILE_BYTES_MAX, path)).await;
+    assert_eq!((response.status().as_u16(), &body["error"]["code"]), (404, &"session_not_found".into()));
+}
+
 #[tokio::test]
 async fn names_in_a_path_are_checked() {
     for (path, status, field) in [
@@ -203,6 +217,16 @@ async fn names_in_a_path_are_checked() {
         ("/v1/sessions?limit=1&limit=2", 400, Some("limit")),
         ("/v1/sessions/s/execs/e/output?stream=stdlog", 400, Some("stream")),
         ("/v1/sessions/s/execs/e/events?cursor=1", 400, Some("cursor")),
+        ("/v1/sessions/s/files", 400, Some("path")),
+        ("/v1/sessions/s/files?path=", 400, Some("path")),
+        ("/v1/sessions/s/files?path=/a%00", 400, Some("path")),
+        ("/v1/sessions/s/files?path=/a/../b", 400, Some("path")),
+        ("/v1/sessions/s/files?path=/a&archive=zip", 400, Some("archive")),
+        ("/v1/sessions/s/files?path=/a", 404, None),
+        ("/v1/sessions/s/files/list?path=/&depth=0", 400, Some("depth")),
+        ("/v1/sessions/s/files/list?path=/&limit=10001", 400, Some("limit")),
+        ("/v1/sessions/s/files/stat?paths=/", 400, Some("paths")),
+        ("/v1/sessions/s/files/watch?path=/&recursive=2", 400, Some("recursive")),
     ] {
         let (found, body) = ask("GET", path, "").await;
         assert_eq!(found, status, "{path} {body}");

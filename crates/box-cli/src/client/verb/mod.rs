@@ -1,9 +1,11 @@
 //! One command, one file.
 
 pub(crate) mod attach;
+pub(crate) mod cp;
 pub(crate) mod errors;
 pub(crate) mod exec;
 pub(crate) mod logs;
+pub(crate) mod ls;
 pub(crate) mod process;
 pub(crate) mod ps;
 pub(crate) mod session;
