@@ -17,7 +17,7 @@ use crate::groups;
     name = "bench",
     after_help = "Environment:
   STRONGBOX_BIN          the strongbox program, for the command-line subject
-  STRONGBOX_BWRAP, STRONGBOX_CRUN, STRONGBOX_NSJAIL, STRONGBOX_DOCKER
+  STRONGBOX_BWRAP, STRONGBOX_CRUN, STRONGBOX_NSJAIL, STRONGBOX_DOCKER, STRONGBOX_RG
                          the peers; unset: the program of that name in PATH
   STRONGBOX_DOCKER_IMAGE an image that holds `true` and `sleep`; unset: the first that the engine lists
   STRONGBOX_BENCH_DIR    where results and plots are written; unset: target/bench"

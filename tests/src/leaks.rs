@@ -19,8 +19,8 @@ use crate::isolation::RUN_DIRECTORY;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Leaks(BTreeSet<String>);
 
-/// Unpacked images stay for the next box.
-const IMAGE_CACHE: &str = "images/";
+/// What stays for the next box: unpacked images, and the skills of tenants.
+const KEPT: [&str; 2] = ["images/", "skills/"];
 
 /// Where ranges of ids are claimed.
 const CLAIMS: &str = "/run/strongbox/ids";
@@ -39,7 +39,8 @@ impl Leaks {
         add("loop device", loop_devices(state_directory));
         add("process", own_processes(state_directory, &ours));
         for place in places(state_directory) {
-            add("file", files(&place).into_iter().filter(|path| !path.starts_with(IMAGE_CACHE)).collect());
+            let is_kept = |path: &String| KEPT.iter().any(|kept| path.starts_with(kept));
+            add("file", files(&place).into_iter().filter(|path| !is_kept(path)).collect());
         }
         add("range of ids", claims(&ours));
         add("network link", network_links());

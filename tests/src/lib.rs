@@ -15,6 +15,7 @@ pub mod server;
 pub mod sinks;
 pub mod suite;
 pub mod system;
+pub mod zip;
 
 pub use ground::{Ground, Output, TestBox};
 pub use leaks::Leaks;

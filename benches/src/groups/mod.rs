@@ -7,6 +7,7 @@ pub(crate) mod idle;
 pub(crate) mod langbot;
 pub(crate) mod launch;
 pub(crate) mod output;
+pub(crate) mod search;
 
 use std::path::Path;
 
@@ -40,5 +41,6 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "flood", about: "our memory while a box never stops talking", measure: output::measure_flood },
     Group { name: "http", about: "the server over loopback", measure: http::measure },
     Group { name: "langbot", about: "LangBot's RPC, next to the original server", measure: langbot::measure },
+    Group { name: "search", about: "grep over many files in a box, next to rg on the host", measure: search::measure },
     Group { name: "throughput", about: "standard output next to a plain pipe", measure: output::measure_throughput },
 ];

@@ -61,6 +61,7 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
         Verb::Attach(options) => client::attach::main(options),
         Verb::Cp(options) => client::cp::main(options),
         Verb::Ls(options) => client::ls::main(options),
+        Verb::Skill(verb) => client::skill::main(verb),
         Verb::Status(options) => client::status::main(options),
         Verb::Errors(options) => client::errors::main(options),
         Verb::Completions { shell } => completions(*shell),

@@ -106,6 +106,9 @@ pub(crate) enum Verb {
     Cp(client::cp::CpOptions),
     /// List files of a session
     Ls(client::ls::LsOptions),
+    /// List, show, install and remove skills
+    #[command(subcommand)]
+    Skill(client::skill::SkillVerb),
     /// Say how the server stands
     Status(client::status::StatusOptions),
     /// List what went wrong lately

@@ -7,6 +7,7 @@ use crate::caller::Scope;
 use crate::guarantee::{Dimension, Level};
 use crate::quota::QuotaMoment;
 use crate::session::{Difference, SessionId};
+use crate::skills::SkillTrouble;
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -100,6 +101,15 @@ pub enum Error {
         process: ProcessId,
     },
 
+    /// There is no tool of that name.
+    #[error("there is no tool {tool:?}; known are {known}")]
+    ToolNotFound {
+        /// As the caller wrote it.
+        tool: String,
+        /// Those that there are.
+        known: String,
+    },
+
     /// The session exists and is something else.
     #[error("session {session} already exists with {}; use another session_id, or delete it first", list(.differences))]
     SessionConflict {
@@ -181,6 +191,10 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] Trouble),
 
+    /// A skill cannot be used as it was asked.
+    #[error(transparent)]
+    Skill(#[from] SkillTrouble),
+
     /// What came out of a box was not our protocol. The stream was dropped.
     #[error("the box broke the protocol: {0}")]
     Protocol(#[from] FrameError),
@@ -209,6 +223,7 @@ impl Error {
             Self::SessionNotFound { .. } => "session_not_found",
             Self::ExecNotFound { .. } => "exec_not_found",
             Self::ProcessNotFound { .. } => "managed_process_not_found",
+            Self::ToolNotFound { .. } => "tool_not_found",
             Self::SessionConflict { .. } => "session_conflict",
             Self::Conflict { .. } => "conflict",
             Self::ProcessConflict { .. } => "managed_process_conflict",
@@ -219,6 +234,7 @@ impl Error {
             Self::Stopping => "stopping",
             Self::Refused(_) => "refused",
             Self::File(trouble) => trouble.code.as_str(),
+            Self::Skill(trouble) => trouble.code(),
             Self::Protocol(_) => "protocol",
             Self::Io { .. } => "io",
         }

@@ -21,9 +21,11 @@ pub mod safe_root;
 pub mod service;
 pub mod session;
 pub mod shell;
+pub mod skills;
 pub mod spec;
 pub mod store;
 pub mod token;
+pub mod tools;
 
 pub use backend::{AgentStream, Backend, BackendName, Capabilities, Handle, Liveness, Stats};
 pub use caller::{Caller, Ceiling, Scope, TenantId};

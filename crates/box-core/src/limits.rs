@@ -85,8 +85,42 @@ pub const QUERY_ID_CHARS_MAX: usize = 128;
 /// How old what the backend said of itself may be. Looking at it costs processes, and anybody may ask whether we are ready.
 pub const CAPABILITIES_AGE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Skills that one box shows. Others want to mount too.
+pub const SKILLS_MOUNTED_MAX: usize = 24;
+/// Skills that can be activated in one session.
+pub const SKILLS_ACTIVATED_MAX: usize = SKILLS_MOUNTED_MAX;
+/// Skills that an error names.
+pub const SKILLS_NAMED_MAX: usize = 50;
+/// Characters of a stranger's name of a skill that an error repeats.
+pub const SKILL_NAME_CHARS_SHOWN: usize = 64;
+/// Longest time for the Python environment of a skill. Packages may have to come from far away.
+pub const SKILL_ENVIRONMENT_SEC_MAX: u64 = 300;
+/// Most that is read of what the preparation of an environment says.
+pub const SKILL_ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// Characters of its output that an error carries: the end.
+pub const SKILL_OUTPUT_CHARS_MAX: usize = 2000;
+
 /// Deadline of what is asked of files, unless it moves their bytes.
 pub const ERRAND_TIMEOUT_MS: u64 = 60_000;
 
 /// Deadline of a transfer: an hour, as the other side may be slow.
 pub const TRANSFER_TIMEOUT_MS: u64 = 3_600_000;
+
+/// Longest template of session ids.
+pub const TEMPLATE_BYTES_MAX: usize = 512;
+/// Names in braces of one template.
+pub const TEMPLATE_NAMES_MAX: usize = 16;
+/// Lines that the tool `read` returns at once.
+pub const TOOL_LINES_MAX: u32 = 2000;
+/// Bytes of text that the tool `read` returns at once.
+pub const TOOL_TEXT_BYTES_MAX: u32 = 256 << 10;
+/// Bytes that the tool `write` takes. A body of JSON has room for them, escaped.
+pub const TOOL_WRITE_BYTES_MAX: usize = 4 << 20;
+/// Files that the tool `glob` returns.
+pub const TOOL_GLOB_MAX: u32 = 100;
+/// Lines that the tool `grep` returns.
+pub const TOOL_GREP_MAX: u32 = 200;
+/// Parameters without a meaning whose names are told.
+pub const TOOL_IGNORED_MAX: usize = 8;
+/// Characters of the name of a tool or parameter that are repeated.
+pub const TOOL_NAME_CHARS_MAX: usize = 64;

@@ -21,6 +21,8 @@ pub enum Origin {
     Operator,
     /// A caller of a door that has an allow-list of its own: this one, of real paths, and the deny-list hold.
     Within(Vec<PathBuf>),
+    /// The service itself, for skills, which all lie below this real path. It may lie in our own state, where nothing else is shown.
+    Skills(PathBuf),
 }
 
 /// Places that no box ever sees, in whatever way they are spelled. Nothing inside them and nothing that contains them.
@@ -104,7 +106,9 @@ impl MountPolicy {
         if path == Path::new("/") {
             return Err(format!("/ is the whole host, which is {NEVER_SHOWN}"));
         }
-        let denied = DENIED.iter().map(Path::new).chain(self.denied.iter().map(PathBuf::as_path));
+        let is_around_skills = |place: &Path| matches!(origin, Origin::Skills(root) if root.starts_with(place));
+        let own = self.denied.iter().map(PathBuf::as_path).filter(|place| !is_around_skills(place));
+        let denied = DENIED.iter().map(Path::new).chain(own);
         for place in denied {
             if path.starts_with(place) {
                 return Err(format!("{} is {NEVER_SHOWN}", place.display()));
@@ -117,6 +121,8 @@ impl MountPolicy {
             Origin::Operator => return Ok(()),
             Origin::Caller => &self.allowed_roots,
             Origin::Within(roots) => roots,
+            Origin::Skills(root) if path.starts_with(root) && path != root => return Ok(()),
+            Origin::Skills(root) => return Err(format!("it is no skill below {}", root.display())),
         };
         if roots.iter().any(|root| path.starts_with(root)) {
             return Ok(());
@@ -213,6 +219,29 @@ mod tests {
         assert!(ask(&policy, "/usr", Origin::Caller).is_err(), "what contains it");
         assert!(ask(&policy, "/var", Origin::Caller).is_err(), "contains the engines' state");
         assert!(ask(&policy, "/usr/lib", Origin::Caller).is_ok());
+    }
+
+    #[test]
+    fn skills_are_shown_from_our_own_state_and_nothing_else_of_it() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path().canonicalize().unwrap();
+        let skills = state.join("skills/tenants/a");
+        std::fs::create_dir_all(skills.join("one/secrets")).unwrap();
+        std::fs::create_dir_all(state.join("skills/tenants/b/two")).unwrap();
+        std::os::unix::fs::symlink("/etc", skills.join("link")).unwrap();
+        let policy = MountPolicy { allowed_roots: vec![], denied: vec![state.clone(), skills.join("one/secrets")] };
+        let asked = |path: &Path| ask(&policy, path.to_str().unwrap(), Origin::Skills(skills.clone()));
+        assert!(asked(&skills.join("one")).is_err(), "it contains a place that is denied");
+        let policy = MountPolicy { denied: vec![state.clone()], ..policy };
+        let asked = |path: &Path| ask(&policy, path.to_str().unwrap(), Origin::Skills(skills.clone()));
+        assert!(asked(&skills.join("one")).is_ok());
+        for path in [&skills, &state, &state.join("skills"), &state.join("skills/tenants/b/two"), &skills.join("link")]
+        {
+            assert_eq!(asked(path).unwrap_err().code(), "mount_denied", "{path:?}");
+        }
+        assert!(ask(&policy, skills.join("one").to_str().unwrap(), Origin::Operator).is_err(), "for skills only");
+        let root = PathBuf::from("/etc/strongbox/skills");
+        assert!(ask(&policy, "/etc", Origin::Skills(root)).is_err(), "the deny-list holds");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::auth::Tokens;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::rpc::{LangBot, LangBotConfig};
+use crate::skill_door::{SkillDoor, SkillsConfig};
 use crate::socket::Relays;
 
 /// What every handler works with. Cheap to clone.
@@ -24,6 +25,7 @@ struct Inner {
     metrics: Metrics,
     relays: Relays,
     langbot: LangBot,
+    skills: SkillDoor,
     tasks: TaskTracker,
     closing: CancellationToken,
     abort: CancellationToken,
@@ -31,13 +33,20 @@ struct Inner {
 
 impl App {
     /// A door to a service.
-    pub(crate) fn new(service: Service, store: Arc<dyn Store>, gate: Gate, langbot: LangBotConfig) -> Self {
+    pub(crate) fn new(
+        service: Service,
+        store: Arc<dyn Store>,
+        gate: Gate,
+        langbot: LangBotConfig,
+        skills: SkillsConfig,
+    ) -> Self {
         Self(Arc::new(Inner {
             metrics: Metrics::new(service.clone()),
             tokens: Tokens::new(store),
             gate,
             relays: Relays::default(),
             langbot: LangBot::new(langbot, service.clone()),
+            skills: SkillDoor::new(skills),
             service,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
@@ -73,6 +82,11 @@ impl App {
     /// The LangBot door.
     pub(crate) fn langbot(&self) -> &LangBot {
         &self.0.langbot
+    }
+
+    /// Skill packages.
+    pub(crate) fn skills(&self) -> &SkillDoor {
+        &self.0.skills
     }
 
     /// Everything that runs in the background, to wait for at the end.

@@ -91,12 +91,28 @@ fn is_upgrade(headers: &HeaderMap) -> bool {
 
 /// Lets a caller in who has the right for a group of routes.
 pub(crate) async fn admit(State((app, scope)): State<(App, Scope)>, request: Request, next: Next) -> Response {
-    let (mut parts, body) = request.into_parts();
-    match identify(&app, scope, &parts).await {
+    let (parts, body) = request.into_parts();
+    let caller = identify(&app, scope, &parts).await;
+    enter(caller, Request::from_parts(parts, body), next).await
+}
+
+/// Lets a caller in who has one of several rights; which of them is needed shows when it is known what is asked.
+pub(crate) async fn admit_any(
+    State((app, scopes)): State<(App, &'static [Scope])>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let caller = identify_any(&app, scopes, &parts).await;
+    enter(caller, Request::from_parts(parts, body), next).await
+}
+
+async fn enter(caller: Result<Caller, Failure>, mut request: Request, next: Next) -> Response {
+    match caller {
         Ok(caller) => {
             tracing::Span::current().record("caller.subject", caller.subject.as_str());
-            parts.extensions.insert(caller);
-            next.run(Request::from_parts(parts, body)).await
+            request.extensions_mut().insert(caller);
+            next.run(request).await
         }
         Err(failure) => failure.into_response(),
     }
@@ -109,10 +125,21 @@ pub(crate) fn shows_token(headers: &HeaderMap) -> bool {
 
 /// Who is asking, if that is somebody with the right for a group of routes.
 pub(crate) async fn identify(app: &App, scope: Scope, head: &Parts) -> Result<Caller, Failure> {
+    identify_any(app, &[scope], head).await
+}
+
+/// Who is asking, if that is somebody with one of these rights.
+async fn identify_any(app: &App, scopes: &[Scope], head: &Parts) -> Result<Caller, Failure> {
     let peer = head.extensions.get::<Peer>().copied().ok_or_else(Failure::unauthorized)?;
     let caller = app.tokens().caller(peer, &shown(&head.headers)).await?;
-    caller.require(scope)?;
-    Ok(caller)
+    let mut missing = None;
+    for scope in scopes {
+        match caller.require(*scope) {
+            Ok(()) => return Ok(caller),
+            Err(error) => drop(missing.get_or_insert(error)),
+        }
+    }
+    missing.map_or(Ok(caller), |error| Err(error.into()))
 }
 
 #[cfg(test)]

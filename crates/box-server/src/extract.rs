@@ -13,6 +13,10 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct Who(pub(crate) Caller);
 
+/// A skill that the path names.
+#[derive(Debug)]
+pub(crate) struct OfSkill(pub(crate) String);
+
 /// A session that the path names.
 #[derive(Debug)]
 pub(crate) struct InSession(pub(crate) SessionId);
@@ -28,6 +32,10 @@ pub(crate) struct OfProcess(pub(crate) SessionId, pub(crate) ProcessId);
 /// A command or managed process that the path names.
 #[derive(Debug)]
 pub(crate) struct Addressed(pub(crate) SessionId, pub(crate) Target);
+
+/// A tool that the path names.
+#[derive(Debug)]
+pub(crate) struct ToolNamed(pub(crate) String);
 
 /// The session in the path. Only for the document.
 #[derive(utoipa::IntoParams)]
@@ -60,6 +68,15 @@ pub(crate) struct ProcessPath {
     process_id: String,
 }
 
+/// The skill in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct SkillPath {
+    /// Name of the skill.
+    skill_name: String,
+}
+
 impl<S: Send + Sync> FromRequestParts<S> for Who {
     type Rejection = Response;
 
@@ -74,6 +91,14 @@ impl<S: Send + Sync> FromRequestParts<S> for InSession {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         read(parts, state, |names| Ok(Self(names.session()?))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfSkill {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.get("skill_name").unwrap_or_default().to_owned()))).await
     }
 }
 
@@ -111,6 +136,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Addressed {
             Ok(Self(session, target))
         })
         .await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ToolNamed {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.get("tool").unwrap_or_default().to_owned()))).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use box_core::session::Difference;
+use box_core::skills::SkillTrouble;
 use box_wire::{Invalid, Refusal, RefusalCode, Trouble, TroubleCode};
 use http::StatusCode;
 use serde::Serialize;
@@ -196,7 +197,7 @@ impl From<box_core::Error> for Failure {
             E::Gone { .. } => {
                 told(StatusCode::GONE, "box_gone").hint("the next call with this session_id makes a new box")
             }
-            E::SessionNotFound { .. } | E::ExecNotFound { .. } | E::ProcessNotFound { .. } => {
+            E::SessionNotFound { .. } | E::ExecNotFound { .. } | E::ProcessNotFound { .. } | E::ToolNotFound { .. } => {
                 told(StatusCode::NOT_FOUND, detail)
             }
             E::SessionConflict { differences, .. } => {
@@ -212,9 +213,37 @@ impl From<box_core::Error> for Failure {
             E::Forbidden { .. } => told(StatusCode::FORBIDDEN, detail),
             E::Refused(refusal) => refusal.into(),
             E::File(trouble) => trouble.into(),
+            E::Skill(trouble) => trouble.into(),
             // Setup, Protocol and Io; and the domain may grow: what this door does not know yet is not told.
             _ => internal(),
         }
+    }
+}
+
+impl From<SkillTrouble> for Failure {
+    fn from(trouble: SkillTrouble) -> Self {
+        let status = match trouble {
+            SkillTrouble::NotFound { .. } => StatusCode::NOT_FOUND,
+            SkillTrouble::Several { .. } => StatusCode::BAD_REQUEST,
+            SkillTrouble::NotActivated { .. } | SkillTrouble::Stale { .. } => StatusCode::CONFLICT,
+            SkillTrouble::Environment { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Self::new(status, trouble.code(), trouble.to_string())
+    }
+}
+
+/// What is wrong with a package, an archive or a name of them.
+impl From<box_skills::Error> for Failure {
+    fn from(error: box_skills::Error) -> Self {
+        let (code, message) = (error.code(), error.to_string());
+        let status = match (error, code) {
+            (box_skills::Error::System(error), _) => return error.into(),
+            (_, "skill_not_found" | "file_not_found") => StatusCode::NOT_FOUND,
+            (_, "skill_exists" | "digest_differs") => StatusCode::CONFLICT,
+            (_, "too_large") => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => return Self::new(StatusCode::BAD_REQUEST, "validation_error", message).detail(code),
+        };
+        Self::new(status, code, message)
     }
 }
 

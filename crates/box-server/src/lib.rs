@@ -7,6 +7,7 @@ mod events;
 mod extract;
 mod failure;
 mod feed;
+mod fetch;
 mod gate;
 mod limits;
 mod listen;
@@ -19,6 +20,7 @@ mod routes;
 mod rpc;
 mod serve;
 mod signal;
+mod skill_door;
 mod socket;
 mod stream;
 #[cfg(test)]
@@ -43,6 +45,7 @@ pub use gate::Peer;
 #[cfg(fuzzing)]
 pub use rpc::fuzzing;
 pub use rpc::{LangBot, LangBotConfig};
+pub use skill_door::SkillsConfig;
 
 /// What the server listens on, and whom it lets in.
 #[derive(Debug, Clone)]
@@ -59,6 +62,8 @@ pub struct ServerConfig {
     pub allowed_origins: Vec<String>,
     /// What the LangBot door is given.
     pub langbot: LangBotConfig,
+    /// Where skill packages are, and where new ones may come from.
+    pub skills: SkillsConfig,
 }
 
 /// Where the certificate is.
@@ -133,7 +138,7 @@ pub fn openapi() -> &'static str {
 fn app(config: &ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<App, Error> {
     let gate = Gate::new(&config.allowed_hosts, &config.allowed_origins).map_err(Error::new)?;
     config.langbot.check().map_err(Error::new)?;
-    Ok(App::new(service, store, gate, config.langbot.clone()))
+    Ok(App::new(service, store, gate, config.langbot.clone(), config.skills.clone()))
 }
 
 async fn refuse_open_door(app: &App, address: SocketAddr) -> Result<(), Error> {

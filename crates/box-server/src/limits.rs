@@ -4,6 +4,12 @@ use std::time::Duration;
 
 /// Largest body of a request.
 pub(crate) const BODY_BYTES_MAX: usize = 8 << 20;
+/// Longest time to fetch an archive from an address.
+pub(crate) const FETCH_TIME_MAX: Duration = Duration::from_mins(1);
+/// How often an address may lead on to another.
+pub(crate) const FETCH_REDIRECTS_MAX: usize = 5;
+/// Archives of skills that are held at once, of all callers: each takes memory.
+pub(crate) const ARCHIVES_MAX: usize = 4;
 /// Longest pause between two pieces of a body.
 pub(crate) const BODY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Longest time for a whole body: whoever sends a byte now and then is not waited for.

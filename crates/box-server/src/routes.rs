@@ -16,7 +16,10 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::failure::ErrorBody;
-use crate::rest::{execs, files, input, managed, output, pages, processes, profiles, service, sessions, streams};
+use crate::rest::{
+    execs, files, input, managed, output, pages, processes, profiles, service, sessions, skill_archives, skills,
+    streams, tools,
+};
 use crate::rpc::websocket;
 use crate::{auth, gate, observe};
 
@@ -79,6 +82,18 @@ fn file_routes() -> OpenApiRouter<App> {
         .routes(routes!(files::watch))
 }
 
+/// What needs the scope skills.
+fn skill_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(skills::list, skills::create))
+        .routes(routes!(skill_archives::preview))
+        .routes(routes!(skill_archives::install))
+        .routes(routes!(skill_archives::fetch))
+        .routes(routes!(skills::get, skills::update, skills::delete))
+        .routes(routes!(skills::files))
+        .routes(routes!(skills::read_file, skills::write_file))
+}
+
 /// What decides for itself who comes in, because LangBot's clients show other things than a token of ours.
 fn relay_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(streams::relay)).routes(routes!(streams::relay_named))
@@ -88,6 +103,14 @@ fn relay_routes() -> OpenApiRouter<App> {
 fn langbot_routes() -> Router<App> {
     Router::new().route("/rpc/ws", get(websocket::open))
 }
+
+/// What needs one of the scopes of [`TOOL_SCOPES`]; which one depends on the tool.
+fn tool_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(tools::list)).routes(routes!(tools::run))
+}
+
+/// The scopes that some tool is content with.
+const TOOL_SCOPES: &[Scope] = &[Scope::Exec, Scope::Files];
 
 /// What needs the scope admin.
 fn admin_routes() -> OpenApiRouter<App> {
@@ -101,10 +124,15 @@ pub(crate) fn router(app: App) -> Router {
     let open: Router<App> = open_routes().into();
     let exec: Router<App> = exec_routes().route_layer(guarded(Scope::Exec)).into();
     let files: Router<App> = file_routes().route_layer(guarded(Scope::Files)).into();
+    let skills: Router<App> = skill_routes().route_layer(guarded(Scope::Skills)).into();
+    let tools = tool_routes().route_layer(from_fn_with_state((app.clone(), TOOL_SCOPES), auth::admit_any));
+    let tools: Router<App> = tools.into();
     let relay: Router<App> = relay_routes().into();
     let admin: Router<App> = admin_routes().route_layer(guarded(Scope::Admin)).into();
     open.merge(exec)
         .merge(files)
+        .merge(skills)
+        .merge(tools)
         .merge(relay)
         .merge(admin)
         .merge(langbot_routes())
@@ -129,7 +157,9 @@ pub(crate) fn router(app: App) -> Router {
         (name = "execs", description = "Commands in a session"),
         (name = "processes", description = "Processes that live until they are stopped"),
         (name = "files", description = "Files of a session. Needs the scope files"),
+        (name = "skills", description = "Packages that tell an agent how to do something"),
         (name = "managed-process", description = "The same in the form of the old API"),
+        (name = "tools", description = "What an agent is given: commands and files in the session of its query"),
         (name = "service", description = "The service as a whole")
     )
 )]
@@ -140,6 +170,8 @@ pub(crate) fn document() -> OpenApi {
     let open = open_routes().into_openapi();
     let mut guarded = exec_routes().into_openapi();
     guarded.merge(file_routes().into_openapi());
+    guarded.merge(skill_routes().into_openapi());
+    guarded.merge(tool_routes().into_openapi());
     guarded.merge(relay_routes().into_openapi());
     guarded.merge(admin_routes().into_openapi());
     each_operation(&mut guarded, |operation| {

@@ -49,6 +49,7 @@ fn config() -> ServerConfig {
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
         langbot: LangBotConfig::default(),
+        skills: SkillsConfig::default(),
     }
 }
 

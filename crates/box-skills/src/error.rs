@@ -59,6 +59,22 @@ pub enum Error {
         /// As the caller wrote it, shortened.
         path: String,
     },
+    /// A host path is not one from which skills may be taken.
+    #[error(
+        "{path} is not in a directory from which skills may be installed; the operator names those as skills.checkout_roots"
+    )]
+    OutsideCheckouts {
+        /// As the caller wrote it, shortened.
+        path: String,
+    },
+    /// The archive is not the one that was previewed.
+    #[error("the archive has the digest {found}, and {asked} was asked for; preview it again")]
+    DigestDiffers {
+        /// Of the archive that came.
+        found: String,
+        /// As the caller wrote it, shortened.
+        asked: String,
+    },
     /// There is no directory at a host path.
     #[error("there is no directory {path}")]
     DirectoryNotFound {
@@ -242,7 +258,11 @@ impl Error {
                 "file_not_found"
             }
             Self::NameTaken { .. } | Self::DirectoryTaken { .. } => "skill_exists",
-            Self::PathAbsolute { .. } | Self::PathOutside { .. } | Self::OutsideStore { .. } => "path_outside",
+            Self::PathAbsolute { .. }
+            | Self::PathOutside { .. }
+            | Self::OutsideStore { .. }
+            | Self::OutsideCheckouts { .. } => "path_outside",
+            Self::DigestDiffers { .. } => "digest_differs",
             Self::TooMuch { .. } => "too_large",
             Self::NotText { .. } => "not_text",
             Self::FrontMatter { .. } => "bad_skill",

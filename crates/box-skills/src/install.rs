@@ -29,6 +29,7 @@ impl SkillStore {
 
     /// Installs skills of an archive: all that were chosen, or none.
     pub fn install_zip(&self, archive: &[u8], request: &ZipRequest, selection: &Selection) -> Result<Vec<Skill>> {
+        check_digest(archive, selection)?;
         let mut archive = Archive::read(archive)?;
         let chosen = choose(self.candidates(&mut archive, request)?, selection)?;
         let lock = self.lock()?;
@@ -88,6 +89,18 @@ impl SkillStore {
         };
         facts.skill(&text)
     }
+}
+
+/// Names an archive by its content.
+pub fn digest(archive: &[u8]) -> String {
+    format!("sha256:{}", box_core::hexadecimal::sha256(archive))
+}
+
+fn check_digest(archive: &[u8], selection: &Selection) -> Result<()> {
+    let asked = selection.digest.as_deref().map(str::trim).filter(|asked| !asked.is_empty());
+    let Some(asked) = asked else { return Ok(()) };
+    let found = digest(archive);
+    if asked == found { Ok(()) } else { Err(Error::DigestDiffers { found, asked: shown(asked) }) }
 }
 
 /// Where in an archive to look: in the one directory that everything is in, and there where the caller says.

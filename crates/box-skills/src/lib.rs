@@ -4,10 +4,13 @@
 //! tree is touched through [`box_core::SafeRoot`] only, everything has a limit, and nothing in a package is ever run here.
 
 mod archive;
+mod checkout;
 mod error;
 pub mod fault;
 mod files;
 mod front_matter;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod install;
 pub mod limits;
 mod name;
@@ -16,9 +19,13 @@ mod package_path;
 mod skill;
 mod staging;
 mod store;
+mod stores;
 
+pub use checkout::archive_of;
 pub use error::{Error, Result};
+pub use install::digest;
 pub use skill::{
     FileEntry, FileList, FileQuery, NewSkill, Preview, Selection, Skill, SkillChange, SkillReference, ZipRequest,
 };
 pub use store::SkillStore;
+pub use stores::SkillStores;

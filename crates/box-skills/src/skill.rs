@@ -151,6 +151,8 @@ pub struct Selection {
     pub source_paths: Vec<String>,
     /// One more, as older clients say it.
     pub source_path: String,
+    /// What a preview said of the archive: only that one is installed.
+    pub digest: Option<String>,
 }
 
 /// Names of files that make a package a Python project, besides a directory `.venv`.

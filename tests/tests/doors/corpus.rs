@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use crate::Door;
 
-/// Categories whose cases of the kinds `api` and `ws` concern what this door has.
-const CATEGORIES: [&str; 6] = ["api-abuse", "websocket", "mount-policy", "timeouts", "resources", "backend-cli"];
+/// Categories whose cases of the kinds `api`, `ws` and `zip` concern what this door has.
+const CATEGORIES: [&str; 7] = ["api-abuse", "websocket", "mount-policy", "timeouts", "resources", "backend-cli", "zip"];
 
 /// Cases that another case of this suite tries, because more than one request belongs to them; and what it leaves out. They are
 /// listed with their verdict and not counted: what counts is that other case.
-const TRIED_BY: [(&str, &str, &str); 13] = [
+const TRIED_BY: [(&str, &str, &str); 19] = [
     ("API-01", "auth/a_wrong_token_is_answered_like_none", "times are not compared"),
     ("API-04", "auth/another_tenants_sessions_do_not_exist", "skills, files and uploads, which are not there yet"),
     ("API-06", "auth/a_foreign_host_is_refused_before_the_token", ""),
@@ -43,6 +43,20 @@ const TRIED_BY: [(&str, &str, &str); 13] = [
         "clients without a token wait, as LangBot's protocol has it",
     ),
     ("WS-06", "restart/a_stream_goes_on_over_a_killed_server", "packets that are dropped"),
+    ("ZIP-02", "skills/entries_that_are_no_files_are_refused", ""),
+    (
+        "ZIP-03",
+        "skills/bombs_are_refused_before_they_hurt",
+        "10 GiB of zeros and nested bombs; ratios are held by the tests of box-skills",
+    ),
+    (
+        "ZIP-04",
+        "skills/archives_that_can_be_read_in_two_ways_are_refused",
+        "accents, descriptors and 64-bit fields, which the tests of box-skills hold",
+    ),
+    ("ZIP-05", "skills/parameters_that_are_paths_are_refused", ""),
+    ("ZIP-07", "skills/hostile_front_matter_hurts_nobody", "times are not measured"),
+    ("ZIP-09", "skills/nothing_of_a_skill_runs_on_the_host", ""),
 ];
 
 /// Cases that cannot be asked of this door yet, or not within minutes.
@@ -57,8 +71,9 @@ const NOT_HERE: [(&str, &str); 4] = [
 pub(crate) async fn run(suite: &mut Suite) -> Result<()> {
     let verdicts = Arc::new(Mutex::new(Vec::new()));
     let cases = box_tests::corpus::load()?.cases;
-    let ours =
-        |case: &CorpusCase| matches!(case.kind.as_str(), "api" | "ws") && CATEGORIES.contains(&case.category.as_str());
+    let ours = |case: &CorpusCase| {
+        matches!(case.kind.as_str(), "api" | "ws" | "zip") && CATEGORIES.contains(&case.category.as_str())
+    };
     for case in cases.into_iter().filter(ours) {
         if let Some((_, name, left_out)) = TRIED_BY.iter().find(|(id, ..)| *id == case.id) {
             let detail = tried_by(name, left_out)?;

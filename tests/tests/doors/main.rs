@@ -23,7 +23,9 @@ mod relay;
 mod restart;
 mod routes;
 mod sessions;
+mod skills;
 mod socket;
+mod tools;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -150,12 +152,14 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("relay", relay::cases()),
         ("old_form", old_form::cases()),
         ("langbot", langbot::cases()),
+        ("tools", tools::cases()),
         ("restart", restart::cases()),
         ("auth", auth::cases()),
         ("policy", policy::cases()),
         ("bad_input", bad_input::cases()),
         ("bad_bytes", bad_bytes::cases()),
         ("readers", readers::cases()),
+        ("skills", skills::cases()),
     ]
 }
 

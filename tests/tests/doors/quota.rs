@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::{Door, DoorCase, cases, eventually};
+use crate::{Door, DoorCase, case, cases, eventually};
 
 pub(crate) fn cases() -> Vec<DoorCase> {
-    cases![
+    let mut all = cases![
         a_workspace_that_holds_too_much_lets_nothing_start,
         what_fills_the_workspace_is_killed_with_everything_of_the_session,
         what_leaves_too_much_gets_no_result_and_its_session_goes,
@@ -16,7 +16,9 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         what_a_command_left_behind_cannot_fill_the_workspace_either,
         a_workspace_that_is_only_read_is_not_measured,
         a_quota_holds_after_a_restart,
-    ]
+    ];
+    all.push(case!(the_operators_quota_is_that_of_who_asks_for_none).configured("workspace_quota_mb = 32\n"));
+    all
 }
 
 /// A directory of the host, and a session whose workspace it is, with a quota of 1 MiB.
@@ -167,6 +169,16 @@ async fn a_workspace_that_is_only_read_is_not_measured(door: &mut Door) -> Resul
     let bytes = guarantees.as_array().and_then(|all| all.iter().find(|it| it["dimension"] == "disk_bytes").cloned());
     ensure!(bytes.context("no guarantee")?["level"] == "hard", "{guarantees}");
     Ok(())
+}
+
+async fn the_operators_quota_is_that_of_who_asks_for_none(door: &mut Door) -> Result<()> {
+    let (path, session) = place(door, "operator")?;
+    let none = json!({ "host_path": session["host_path"], "host_path_mode": "rw" });
+    let made = door.client.create("one", &none).await?;
+    ensure!(made["workspace_quota_mb"] == 32, "{made}");
+    std::fs::write(path.join("large"), vec![b'x'; 33 << 20])?;
+    let refused = door.client.post("/v1/sessions/one/exec", &json!({ "cmd": "true" })).await?;
+    told(&refused.refused(507, "quota_exceeded")?, "before")
 }
 
 async fn a_quota_holds_after_a_restart(door: &mut Door) -> Result<()> {

@@ -7,6 +7,7 @@
 mod checks;
 mod controls;
 mod expectations;
+mod file_tools;
 mod fixtures;
 mod observation;
 mod special;
@@ -28,6 +29,9 @@ use fixtures::World;
 /// The longest that one case can take: the guards of its parts are shorter.
 const CASE_LIMIT: Duration = Duration::from_mins(6);
 
+/// The same for races, which take long where much else runs.
+const RACE_LIMIT: Duration = Duration::from_mins(12);
+
 fn main() -> ExitCode {
     isolation::start(|arguments| run(Selection::from_arguments(arguments)))
 }
@@ -38,11 +42,12 @@ async fn run(selection: Selection) -> Result<ExitCode> {
         return list(corpus.cases, selection).await;
     }
     let mut suite = Suite::new("security", selection);
-    let others = corpus.cases.iter().filter(|case| case.kind != "exec").count();
+    let others = corpus.cases.iter().filter(|case| case.kind != "exec" && !is_file_tool(case)).count();
     suite.say(&format!("{others} cases of other kinds need a server or file tools and are not part of this suite"));
     let world = Arc::new(World::build(corpus.preludes).await.context("building the fixtures")?);
     let columns = ["id", "title", "expected", "verdict", "control", "checks"];
     let table = Arc::new(Mutex::new(Table::new("security-verdicts", &columns)));
+    let files: Vec<CorpusCase> = corpus.cases.iter().filter(|case| is_file_tool(case)).cloned().collect();
     for case in corpus.cases.into_iter().filter(|case| case.kind == "exec") {
         for network in networks(&case) {
             let name = name(&case, network);
@@ -50,6 +55,11 @@ async fn run(selection: Selection) -> Result<ExitCode> {
             let work = move || async move { attack(&world, &case, network, &table).await };
             suite.run(Case::new(name, work).within(CASE_LIMIT)).await;
         }
+    }
+    for case in files {
+        let table = Arc::clone(&table);
+        let name = case.id.clone();
+        suite.run(Case::new(name, move || attack_files(case, table)).within(RACE_LIMIT)).await;
     }
     let table = table.lock().map(|table| table.clone()).map_err(|_| anyhow::anyhow!("the table is lost"))?;
     table.write()?;
@@ -66,7 +76,28 @@ async fn list(cases: Vec<CorpusCase>, selection: Selection) -> Result<ExitCode> 
             suite.run(Case::new(name(case, network), || async { Ok(()) })).await;
         }
     }
+    for case in cases.iter().filter(|case| is_file_tool(case)) {
+        suite.run(Case::new(case.id.clone(), || async { Ok(()) })).await;
+    }
     Ok(suite.finish())
+}
+
+/// Whether a case attacks file tools, which are tried through the service.
+fn is_file_tool(case: &CorpusCase) -> bool {
+    file_tools::IDS.contains(&case.id.as_str())
+}
+
+/// Tries a case against file tools, and writes its row.
+async fn attack_files(case: CorpusCase, table: Arc<Mutex<Table>>) -> Result<()> {
+    let outcome = file_tools::attack(&case).await;
+    let (verdict, checks) = match &outcome {
+        Ok(told) => ("CONTAINED", told.clone()),
+        Err(error) => ("FAILED", format!("{error:#}")),
+    };
+    if let Ok(mut table) = table.lock() {
+        table.row([&case.id, &case.title, "CONTAINED", verdict, "", &checks]);
+    }
+    outcome.map(drop)
 }
 
 /// With which networks a case runs.

@@ -45,7 +45,11 @@ fn add_all<W: Write>(archive: &mut Builder<W>, top: File) -> io::Result<()> {
         match add(archive, &mut walk, &item.name, &path) {
             Ok(()) => {}
             // It is gone, or something else by now.
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => {}
+            Err(error)
+                if matches!(
+                    Errno::from_io_error(&error),
+                    Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL)
+                ) => {}
             Err(error) => return Err(io::Error::other(format!("{}: {error}", String::from_utf8_lossy(&path)))),
         }
     }

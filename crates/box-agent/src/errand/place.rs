@@ -180,7 +180,15 @@ pub(super) mod ground {
 
     impl Ground {
         pub(in super::super) fn new() -> Self {
-            let around = tempfile::tempdir().unwrap();
+            Self::around(tempfile::tempdir().unwrap())
+        }
+
+        /// In memory, for trees that would take long on a disk.
+        pub(in super::super) fn in_memory() -> Self {
+            Self::around(tempfile::tempdir_in("/dev/shm").unwrap())
+        }
+
+        fn around(around: tempfile::TempDir) -> Self {
             let tree = around.path().join("tree");
             std::fs::create_dir(&tree).unwrap();
             let place = Place::new(&tree.to_str().unwrap().parse().unwrap()).unwrap();

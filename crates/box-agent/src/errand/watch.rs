@@ -24,7 +24,7 @@ use super::tree::{Mounts, Resume, Step, Walk, join, open_below};
 use super::{Output, Told, told_path, trouble};
 
 /// Directories that are watched.
-const DIRECTORIES_MAX: usize = 8192;
+const DIRECTORIES_MAX: usize = if cfg!(test) { 64 } else { 8192 };
 
 /// Changes that wait to be told.
 const CHANGES_MAX: usize = 65_536;

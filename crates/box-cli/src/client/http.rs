@@ -74,6 +74,15 @@ impl Client {
         self.send(Method::POST, path, Some(body)).await
     }
 
+    /// Sends bytes that are no JSON.
+    pub(crate) async fn post_bytes(&self, path: &str, kind: &'static str, bytes: Vec<u8>) -> Result<Answer, Fault> {
+        let mut request = self.request(Method::POST, path)?;
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        *request.body_mut() = Full::from(bytes);
+        let answer = self.open(request).await?.read().await?;
+        if answer.status.is_success() { Ok(answer) } else { Err(failure::fault_of(&answer)) }
+    }
+
     /// Asks for something to be removed.
     pub(crate) async fn delete(&self, path: &str) -> Result<Answer, Fault> {
         self.send(Method::DELETE, path, None).await

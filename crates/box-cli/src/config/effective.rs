@@ -9,7 +9,7 @@ use box_core::audit::{AuditOptions, CommandText};
 use box_core::profile::{DraftProblem, ProfileDraft};
 use box_core::service::StopMode;
 use box_core::{Profiles, ServiceConfig};
-use box_server::{LangBotConfig, ServerConfig, TlsFiles};
+use box_server::{LangBotConfig, ServerConfig, SkillsConfig, TlsFiles};
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;
@@ -37,10 +37,14 @@ pub(crate) struct Config {
     pub(crate) default_profile: String,
     #[serde(deserialize_with = "profiles")]
     pub(crate) profiles: Profiles,
+    pub(crate) session_template: String,
+    pub(crate) forced_session_template: String,
     pub(crate) images: BTreeMap<String, String>,
     pub(crate) host_root: Option<PathBuf>,
     pub(crate) default_workspace: Option<PathBuf>,
     pub(crate) allowed_mount_roots: Vec<PathBuf>,
+    pub(crate) skills_root: PathBuf,
+    pub(crate) skills: SkillsTable,
     pub(crate) workspace_quota_mb: u64,
     pub(crate) langbot: LangBotTable,
     pub(crate) audit: Audit,
@@ -54,6 +58,15 @@ pub(crate) struct Config {
 pub(crate) struct Tls {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+}
+
+/// Where new skills may come from.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SkillsTable {
+    pub(crate) allow_urls: bool,
+    pub(crate) allow_loopback_urls: bool,
+    pub(crate) checkout_roots: Vec<PathBuf>,
 }
 
 /// What LangBot's clients may do.
@@ -130,12 +143,14 @@ impl Config {
             profiles: self.profiles.clone(),
             default_profile: self.default_profile.clone(),
             workspace_quota_mb: self.workspace_quota_mb,
+            session_template: self.session_template.clone(),
+            forced_session_template: self.forced_session_template.clone(),
             images: self.images.clone(),
             ..ServiceConfig::default()
         }
     }
 
-    /// What the doors are given.
+    /// What the doors are given, but for the skills themselves.
     pub(crate) fn server(&self, langbot: LangBotConfig) -> ServerConfig {
         let tls = self.tls.clone().map(|Tls { certificate, key }| TlsFiles { certificate, key });
         ServerConfig {
@@ -145,6 +160,12 @@ impl Config {
             allowed_hosts: self.allowed_hosts.clone(),
             allowed_origins: self.allowed_origins.clone(),
             langbot,
+            skills: SkillsConfig {
+                stores: None,
+                allow_urls: self.skills.allow_urls,
+                allow_loopback_urls: self.skills.allow_loopback_urls,
+                checkout_roots: self.skills.checkout_roots.clone(),
+            },
         }
     }
 

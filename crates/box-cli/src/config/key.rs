@@ -5,7 +5,7 @@ use std::path::Path;
 
 use box_core::audit::AuditOptions;
 use box_core::profile::LockedField;
-use box_core::{ServiceConfig, limits};
+use box_core::{ServiceConfig, limits, tools};
 
 use super::value::Value;
 
@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Number,
     /// What a profile can lock.
     Locks,
+    /// A template of session ids.
+    Template,
     /// What to log.
     Filter,
     /// A list of words.
@@ -75,7 +77,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 }
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 30] = [
+pub(crate) const KEYS: [Key; 36] = [
     key("enabled", Kind::Truth),
     key("listen", Kind::Address),
     key("unix_socket", Kind::Socket),
@@ -92,10 +94,16 @@ pub(crate) const KEYS: [Key; 30] = [
     live("journal_session_mb", Kind::Whole(1, FILE_MB_MAX)),
     live("default_profile", Kind::Profile),
     live("profiles", Kind::Profiles),
+    live("session_template", Kind::Template),
+    live("forced_session_template", Kind::Template),
     live("images", Kind::Images),
     key("host_root", Kind::Path),
     key("default_workspace", Kind::Workspace),
     key("allowed_mount_roots", Kind::Paths),
+    key("skills_root", Kind::Path),
+    key("skills.allow_urls", Kind::Truth),
+    key("skills.allow_loopback_urls", Kind::Truth),
+    key("skills.checkout_roots", Kind::Paths),
     live("workspace_quota_mb", Kind::Whole(0, limits::DISK_MB_MAX)),
     key("langbot.legacy", Kind::Truth),
     key("langbot.control_token_file", Kind::Path),
@@ -120,8 +128,8 @@ impl Key {
         is_scalar.then(|| format!("STRONGBOX_{}", self.name.replace('.', "_").to_uppercase()))
     }
 
-    /// What it is when nobody says anything. Certificates and some keys of LangBot have no default; the socket's follows the state
-    /// directory, and what concerns mounts the host root.
+    /// What it is when nobody says anything. Certificates and some keys of LangBot have no default; those of the socket and the skills
+    /// follow the state directory, and what concerns mounts the host root.
     pub(crate) fn default_value(&self) -> Option<Value> {
         let service = ServiceConfig::default();
         let count = |number: usize| Value::Whole(number as u64);
@@ -137,15 +145,17 @@ impl Key {
             "journal_session_mb" => Value::Whole(service.journal_session_bytes_max >> 20),
             "default_profile" => Value::text(service.default_profile),
             "profiles" => Value::Tables(std::collections::BTreeMap::new()),
+            "session_template" => Value::text(service.session_template),
+            "forced_session_template" => Value::text(service.forced_session_template),
             "images" => Value::Named(service.images),
             "workspace_quota_mb" => Value::Whole(service.workspace_quota_mb),
-            "langbot.legacy" => Value::Truth(false),
+            "langbot.legacy" | "skills.allow_urls" | "skills.allow_loopback_urls" => Value::Truth(false),
             "audit.commands" => Value::text("hash"),
             "audit.file_mb" => Value::Whole(AuditOptions::default().file_bytes_max >> 20),
             "audit.files" => count(AuditOptions::default().files_max),
             "on_stop" => Value::text("keep-persistent"),
             "log" => Value::text("info"),
-            "allowed_hosts" | "allowed_origins" => Value::no_texts(),
+            "allowed_hosts" | "allowed_origins" | "skills.checkout_roots" => Value::no_texts(),
             _ => return None,
         })
     }
@@ -179,6 +189,7 @@ impl Kind {
             (Self::Workspace, Value::Text(text)) => is_word(text),
             (Self::Number, Value::Fraction(number)) => number.is_finite(),
             (Self::Locks, Value::Texts(texts)) => texts.iter().all(|text| is_lock(text)),
+            (Self::Template, Value::Text(text)) => is_template(text),
             (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
             (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
@@ -212,6 +223,10 @@ impl Kind {
             Self::Locks => {
                 format!("a list of {}", LockedField::ALL.map(|field| format!("{:?}", field.as_str())).join(", "))
             }
+            Self::Template => format!(
+                "a text with at most {} names in braces, such as \"{{launcher_type}}_{{launcher_id}}\"",
+                limits::TEMPLATE_NAMES_MAX
+            ),
             Self::Truth => "true or false".to_owned(),
             Self::Filter => "a filter such as \"info\" or \"info,box_native=debug\"".to_owned(),
             Self::Texts => format!("a list of at most {ENTRIES_MAX} texts"),
@@ -227,6 +242,10 @@ fn is_word(text: &str) -> bool {
 
 fn is_lock(text: &str) -> bool {
     LockedField::ALL.iter().any(|field| field.as_str() == text)
+}
+
+fn is_template(text: &str) -> bool {
+    tools::check_template(text).is_ok() && !text.trim().chars().any(char::is_control)
 }
 
 fn is_path(text: &str) -> bool {
@@ -252,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_told_what_is_allowed() {
-        let table: [(&str, &str, &str); 15] = [
+        let table: [(&str, &str, &str); 16] = [
             ("listen", "localhost", "127.0.0.1:5410"),
             ("listen", "127.0.0.1:99999", "127.0.0.1:5410"),
             ("max_sessions", "0", "from 1 to"),
@@ -266,6 +285,7 @@ mod tests {
             ("audit.commands", "none", "hash"),
             ("langbot.legacy", "yes", "true or false"),
             ("langbot.backend_name", "gvisor", "nsjail"),
+            ("session_template", "{a}{b}{c}{d}{e}{f}{g}{h}{i}{j}{k}{l}{m}{n}{o}{p}{q}", "at most 16 names"),
             ("log", "a=b=c", "info"),
             ("state_dir", "", "absolute"),
         ];

@@ -30,6 +30,9 @@ use self::value::Value;
 /// The socket of a server, in its state directory.
 const SOCKET: &str = "strongbox.sock";
 
+/// The skills of a server, in its state directory.
+const SKILLS: &str = "skills";
+
 /// `strongbox config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
@@ -236,6 +239,7 @@ impl Loader {
     fn derive(&mut self) {
         if let Some(Setting { value: Value::Text(state_dir), .. }) = self.by_key.get("state_dir") {
             let socket = Value::text(format!("{}/{SOCKET}", state_dir.trim_end_matches('/')));
+            let skills = Value::text(format!("{}/{SKILLS}", state_dir.trim_end_matches('/')));
             if !self.by_key.contains_key("unix_socket") {
                 if Key::find("unix_socket").is_some_and(|key| key.kind.check(&socket).is_err()) {
                     let max = key::SOCKET_PATH_BYTES_MAX;
@@ -244,6 +248,7 @@ impl Loader {
                 }
                 self.by_key.insert("unix_socket", Setting { value: socket, origin: Origin::Default });
             }
+            self.by_key.entry("skills_root").or_insert(Setting { value: skills, origin: Origin::Default });
         }
         self.derive_host_places();
         self.check_names();

@@ -44,6 +44,16 @@ fn the_socket_follows_the_state_directory_until_it_is_set() {
 }
 
 #[test]
+fn skills_follow_the_state_directory_until_they_are_set() {
+    let load = |table: &[(&str, &str)]| Settings::load(None, &Environment::of(table), &[]).unwrap().config().unwrap();
+    assert_eq!(load(&[("STRONGBOX_STATE_DIR", "/srv/state/")]).skills_root, Path::new("/srv/state/skills"));
+    let both = [("STRONGBOX_STATE_DIR", "/srv/state"), ("STRONGBOX_SKILLS_ROOT", "/srv/skills")];
+    assert_eq!(load(&both).skills_root, Path::new("/srv/skills"));
+    let skills = load(&[("STRONGBOX_SKILLS_ALLOW_URLS", "true")]).skills;
+    assert!(skills.allow_urls && !skills.allow_loopback_urls && skills.checkout_roots.is_empty());
+}
+
+#[test]
 fn the_file_is_named_by_flag_or_variable_or_is_where_it_usually_is() {
     let home = tempfile::tempdir().unwrap();
     let usual = home.path().join("strongbox/config.toml");

@@ -9,6 +9,7 @@ use box_core::service::StopMode;
 use box_core::{Backend, BackendName, Error, Service, ServiceConfig, Store};
 use box_native::{InstanceKind, Native, NativeConfig};
 use box_server::{Bound, LangBot, LangBotConfig};
+use box_skills::SkillStores;
 use futures_util::future::maybe_done;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
@@ -71,9 +72,13 @@ impl Server {
         check_tokens(config, store.as_ref()).await?;
         let backend = open_backend(config, &places, &state, store.as_ref()).await?;
         let audit = Arc::new(AuditLog::open(&state.audit(), config.audit())?);
+        let skills = open_skills(config)?;
         let settings = ServiceConfig { default_workspace: places.default_workspace, ..config.service() };
         let service = Service::open(backend, Arc::clone(&store), Some(audit), settings).await?;
-        let bound = box_server::bind(config.server(langbot.clone()), service.clone(), Arc::clone(&store)).await;
+        let service = service.with_skills(Arc::new(skills.clone()));
+        let mut doors = config.server(langbot.clone());
+        doors.skills.stores = Some(skills);
+        let bound = box_server::bind(doors, service.clone(), Arc::clone(&store)).await;
         let bound = match bound {
             Ok(bound) => Some(bound),
             Err(error) if listening == Listening::IfPossible => {
@@ -211,6 +216,14 @@ fn retried(native: NativeConfig, error: Error) -> Standby {
     Standby::retried(BackendName::Native, error, move || {
         let native = native.clone();
         Box::pin(async move { Ok(Arc::new(Native::open(native).await?) as Arc<dyn Backend>) })
+    })
+}
+
+fn open_skills(config: &Config) -> Result<SkillStores, Fault> {
+    let root = &config.skills_root;
+    SkillStores::open(root).map_err(|error| {
+        Fault::new(format!("the skills in {} cannot be used: {error}", root.display()))
+            .hint("set skills_root to a directory that this user can write to")
     })
 }
 

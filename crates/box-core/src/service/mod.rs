@@ -16,14 +16,16 @@ mod reaper;
 mod recovery;
 mod session;
 mod sessions;
+mod skills;
 mod status;
 mod to_the_end;
 mod watch;
+mod workplace;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -35,6 +37,7 @@ use crate::audit::AuditLog;
 use crate::cached::Cached;
 use crate::caller::{Caller, Scope, TenantId};
 use crate::session::SessionId;
+use crate::skills::Skills;
 use crate::store::{SessionKey, Store};
 use crate::{Backend, BackendName, Capabilities, Error, Profile, Profiles, Result, limits};
 
@@ -45,6 +48,7 @@ pub use sessions::Created;
 pub use status::StatusInfo;
 use to_the_end::ToTheEnd;
 use watch::Watched;
+pub(crate) use workplace::Workplace;
 
 /// What an operator can set. Everything but what was already decided for a session can be changed while the service runs.
 #[derive(Debug, Clone)]
@@ -71,6 +75,10 @@ pub struct ServiceConfig {
     pub workspace_quota_mb: u64,
     /// Meanings of image names.
     pub images: BTreeMap<String, String>,
+    /// Which session a query of an agent works in, unless its pipeline says otherwise.
+    pub session_template: String,
+    /// The same, whatever pipelines say. Blank means that they may.
+    pub forced_session_template: String,
     /// How often idle sessions are looked for.
     pub reap_every: Duration,
     /// How long an exited managed process can be asked about.
@@ -92,6 +100,8 @@ impl Default for ServiceConfig {
             default_workspace: None,
             workspace_quota_mb: 0,
             images: images.map(|name| (name.to_owned(), "host".to_owned())).into(),
+            session_template: crate::tools::DEFAULT_TEMPLATE.to_owned(),
+            forced_session_template: String::new(),
             reap_every: Duration::from_secs(5),
             exited_process_ttl: Duration::from_mins(5),
         }
@@ -190,6 +200,8 @@ struct Inner {
     /// Whether boxes of before were looked for. Until then nothing is known of any session.
     has_recovered: AtomicBool,
     started_at: Timestamp,
+    /// Where packages come from, if from anywhere.
+    skills: OnceLock<Arc<dyn Skills>>,
 }
 
 impl Service {
@@ -213,6 +225,7 @@ impl Service {
             capabilities: Cached::new(limits::CAPABILITIES_AGE_MAX),
             has_recovered: AtomicBool::new(false),
             started_at: Timestamp::now(),
+            skills: OnceLock::new(),
         };
         let service = Self { inner: Arc::new(inner) };
         if service.inner.backend.presence().is_ok() {

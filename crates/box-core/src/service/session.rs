@@ -1,6 +1,6 @@
 //! A session that lives: its state, and what runs in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub(super) struct Session {
     users: AtomicUsize,
     pub(super) execs: Mutex<BTreeMap<ExecId, Arc<Exec>>>,
     pub(super) processes: Mutex<BTreeMap<ProcessId, Arc<Process>>>,
+    /// Skills that commands may use.
+    pub(super) activated: Mutex<BTreeSet<String>>,
     /// Held by who changes whether the box is stopped, so that the state is what was last done.
     pub(super) freezer: tokio::sync::Mutex<()>,
 }
@@ -91,6 +93,7 @@ impl Session {
             users: AtomicUsize::new(0),
             execs: Mutex::default(),
             processes: Mutex::default(),
+            activated: Mutex::default(),
             freezer: tokio::sync::Mutex::default(),
         }
     }

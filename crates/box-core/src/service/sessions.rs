@@ -449,13 +449,16 @@ fn existing(
     settings: &ServiceConfig,
 ) -> Result<Found> {
     session.with_config(|config| caller.check_profile(&session.key.id, &config.profile))?;
-    let differences = match session.phase() {
+    let mut differences = match session.phase() {
         // What is on its way out, or lost, does not stand in the way of anything.
         Phase::Destroying(_) | Phase::Gone(_) | Phase::Lost(_) => Vec::new(),
         Phase::Creating | Phase::Running(_) | Phase::Paused(_) => {
             session.with_config(|config| config.differences(request, &settings.images))
         }
     };
+    if request.rules.changed_mounts == ChangedMounts::Keep {
+        differences.retain(|difference| difference.field != "extra_mounts");
+    }
     if differences.is_empty() {
         return Ok(Found::Existing(Arc::clone(session)));
     }

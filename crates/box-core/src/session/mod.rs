@@ -16,7 +16,7 @@ use crate::{BackendName, Guarantees, Network};
 pub use id::SessionId;
 pub(crate) use request::check_ttl;
 pub use request::{
-    AbsentSession, ChangedMounts, Difference, DoorRules, ExtraMount, LoneMountPath, MountsBy, SessionRequest,
+    AbsentSession, ChangedMounts, Difference, DoorRules, ExtraMount, LoneMountPath, SessionRequest, SkillMounts,
     UnknownImage, VanishedBox,
 };
 pub use resolve::SessionDefaults;

@@ -7,7 +7,7 @@ use box_wire::{GuestPath, Invalid};
 use serde::{Deserialize, Serialize};
 
 use super::{HostPathMode, OnTimeout, SessionConfig};
-use crate::{BoxSpec, Error, Image, MountMode, MountSpec, Network, Origin, Profiles, Result, limits};
+use crate::{BoxSpec, Error, Image, MountMode, MountSpec, Network, Origin, Profiles, Result, limits, skills};
 
 /// What a caller asks of a session. What is not asked comes from the profile, and does not matter to a session that exists.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -57,6 +57,8 @@ pub struct DoorRules {
     pub changed_mounts: ChangedMounts,
     /// Real paths below which the session may mount, instead of those that hold for everybody.
     pub mount_roots: Option<Vec<PathBuf>>,
+    /// Skills that the session shows, besides what the caller mounts.
+    pub skills: Option<SkillMounts>,
     /// Longest deadline that a command may ask for, instead of the profile's.
     pub timeout_sec_max: Option<u64>,
     /// What becomes of a call for a session that does not exist.
@@ -65,18 +67,15 @@ pub struct DoorRules {
     pub vanished_box: VanishedBox,
     /// What becomes of a `mount_path` where nothing is mounted.
     pub lone_mount_path: LoneMountPath,
-    /// Who chose the `extra_mounts`.
-    pub mounts_by: MountsBy,
 }
 
-/// Who chose the `extra_mounts` of a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum MountsBy {
-    /// The caller: a profile that locks them has none.
-    #[default]
-    Caller,
-    /// The service itself, for what it brings into a box, such as skills. No lock concerns them.
-    Service,
+/// Packages that a session shows. They are the service's own affair, and no profile keeps them away.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkillMounts {
+    /// Real path below which all of them lie.
+    pub root: PathBuf,
+    /// Where each is, among the skills of the workspace.
+    pub mounts: Vec<ExtraMount>,
 }
 
 /// What becomes of a `mount_path` where nothing is mounted.
@@ -127,6 +126,8 @@ pub enum ChangedMounts {
     Conflict,
     /// Its box is made anew.
     Rebuild,
+    /// It keeps those that it has. They matter only when it is made.
+    Keep,
 }
 
 /// One more tree of the host.
@@ -167,6 +168,14 @@ impl Ord for HostPathMode {
 }
 
 impl SessionRequest {
+    /// What is to be mounted besides the workspace, by whomever. Nothing, when nobody said anything.
+    pub(super) fn all_mounts(&self) -> Option<Vec<ExtraMount>> {
+        match &self.rules.skills {
+            None => self.extra_mounts.clone(),
+            Some(skills) => Some(self.extra_mounts.iter().flatten().chain(&skills.mounts).cloned().collect()),
+        }
+    }
+
     /// Asks nothing, but that the session exists.
     pub fn of_existing() -> Self {
         let rules = DoorRules { absent_session: AbsentSession::Refused, ..DoorRules::default() };
@@ -203,7 +212,7 @@ impl SessionConfig {
         compare("read_only_rootfs", self.read_only_rootfs.to_string(), asked);
         let asked = request.workspace_quota_mb.map(|value| value.to_string());
         compare("workspace_quota_mb", self.workspace_quota_mb.to_string(), asked);
-        let asked = request.extra_mounts.as_deref().map(describe_mounts);
+        let asked = request.all_mounts().as_deref().map(describe_mounts);
         compare("extra_mounts", describe_mounts(&self.extra_mounts), asked);
         found
     }
@@ -212,6 +221,15 @@ impl SessionConfig {
     fn is_same_image(&self, asked: &str, request: &SessionRequest, images: &BTreeMap<String, String>) -> bool {
         let meaning = |name: &str| images.get(name).map_or("host".to_owned(), Clone::clone);
         request.rules.unknown_image == UnknownImage::Host && meaning(&self.image) == meaning(asked)
+    }
+
+    /// Who asks for a mount at a place of the box.
+    fn origin(&self, target: &GuestPath, rules: &DoorRules) -> Origin {
+        let is_skill = || Some(target.parent()) == skills::directory(&self.mount_path);
+        match &rules.skills {
+            Some(skills) if is_skill() => Origin::Skills(skills.root.clone()),
+            _ => rules.mount_roots.clone().map_or(Origin::Caller, Origin::Within),
+        }
     }
 
     /// The box that this session asks for. `profiles` has its own, and `images` gives names to root file systems.
@@ -224,10 +242,10 @@ impl SessionConfig {
         let profile = profiles.get(&self.profile)?;
         let workspace = self.host_path.iter().map(|path| (path, &self.mount_path, self.host_path_mode));
         let extra = self.extra_mounts.iter().map(|mount| (&mount.host_path, &mount.mount_path, mount.mode));
-        let origin = rules.mount_roots.clone().map_or(Origin::Caller, Origin::Within);
         let mount = |(source, target, mode): (&String, &GuestPath, HostPathMode)| {
             let mode = mode.mounted()?;
-            Some(MountSpec { source: source.into(), target: target.clone(), mode, origin: origin.clone() })
+            let origin = self.origin(target, rules);
+            Some(MountSpec { source: source.into(), target: target.clone(), mode, origin })
         };
         let spec = BoxSpec {
             network: self.network,

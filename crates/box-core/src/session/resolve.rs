@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use box_wire::{GuestPath, Invalid, exec::check_env, limits as wire_limits};
 
-use super::request::{LoneMountPath, MountsBy, check_ttl};
+use super::request::{LoneMountPath, check_ttl};
 use super::{SessionConfig, SessionRequest};
 use crate::profile::LockedField;
 use crate::{Profile, Profiles, Result, ServiceConfig, TenantId, limits};
@@ -51,6 +51,7 @@ impl SessionRequest {
         let profile = self.profile_in(defaults, caller_profile)?;
         let asked = self.without(&profile.locked);
         let quota_mb = [profile.workspace_quota_mb, defaults.workspace_quota_mb.unwrap_or(0)];
+        let extra_mounts = asked.all_mounts().unwrap_or_default();
         let config = SessionConfig {
             profile: profile.name.clone(),
             network: asked.network.unwrap_or(profile.network),
@@ -61,7 +62,7 @@ impl SessionRequest {
                 Some(path) => path,
                 None => GuestPath::parse("mount_path", limits::WORKSPACE)?,
             },
-            extra_mounts: asked.extra_mounts.unwrap_or_default(),
+            extra_mounts,
             cpus: asked.cpus.unwrap_or(profile.cpus),
             memory_mb: asked.memory_mb.unwrap_or(profile.memory_mb),
             pids_limit: asked.pids_limit.unwrap_or(profile.pids_limit),
@@ -108,7 +109,7 @@ impl SessionRequest {
                 LockedField::Image => asked.image = None,
                 LockedField::HostPath => asked.host_path = None,
                 LockedField::HostPathMode => asked.host_path_mode = None,
-                LockedField::ExtraMounts if self.rules.mounts_by == MountsBy::Caller => asked.extra_mounts = None,
+                LockedField::ExtraMounts => asked.extra_mounts = None,
                 LockedField::Cpus => asked.cpus = None,
                 LockedField::MemoryMb => asked.memory_mb = None,
                 LockedField::PidsLimit => asked.pids_limit = None,
@@ -116,7 +117,7 @@ impl SessionRequest {
                 LockedField::WorkspaceQuotaMb => asked.workspace_quota_mb = None,
                 LockedField::Persistent => asked.persistent = None,
                 LockedField::TtlSec => asked.ttl_sec = None,
-                LockedField::ExtraMounts | LockedField::TimeoutSec => {}
+                LockedField::TimeoutSec => {}
             }
         }
         asked

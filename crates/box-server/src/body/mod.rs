@@ -112,7 +112,7 @@ impl<T: FromFields, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Response> {
         let read = async {
             let kind = check_is_json(request.headers());
-            let bytes = read_all(request).await?;
+            let bytes = read_all(request, limits::BODY_BYTES_MAX).await?;
             if !bytes.is_empty() {
                 kind?;
             }
@@ -126,7 +126,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = Response;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Response> {
-        read_all(request).await.map(Self).map_err(IntoResponse::into_response)
+        read_all(request, limits::BODY_BYTES_MAX).await.map(Self).map_err(IntoResponse::into_response)
     }
 }
 
@@ -155,16 +155,16 @@ fn check_is_json(headers: &HeaderMap) -> Result<(), Failure> {
 }
 
 /// Reads a body that is neither too large nor too slow.
-async fn read_all(request: Request) -> Result<Bytes, Failure> {
+pub(crate) async fn read_all(request: Request, bytes_max: usize) -> Result<Bytes, Failure> {
     let announced = announced(request.headers());
     let mut pieces = request.into_body().into_data_stream();
-    if announced.is_some_and(|bytes| bytes > limits::BODY_BYTES_MAX as u64) {
-        return Err(too_large(&mut pieces).await);
+    if announced.is_some_and(|bytes| bytes > bytes_max as u64) {
+        return Err(too_large(&mut pieces, bytes_max).await);
     }
-    let whole = timeout(limits::BODY_TIME_MAX, read_pieces(&mut pieces)).await;
+    let whole = timeout(limits::BODY_TIME_MAX, read_pieces(&mut pieces, bytes_max)).await;
     match whole.unwrap_or_else(|_| Err(too_slow()))? {
         Some(whole) => Ok(whole),
-        None => Err(too_large(&mut pieces).await),
+        None => Err(too_large(&mut pieces, bytes_max).await),
     }
 }
 
@@ -181,20 +181,20 @@ pub(crate) async fn next_piece(pieces: &mut BodyDataStream) -> Result<Option<Byt
 }
 
 /// A whole body; nothing when it is too large.
-async fn read_pieces(pieces: &mut BodyDataStream) -> Result<Option<Bytes>, Failure> {
+async fn read_pieces(pieces: &mut BodyDataStream, bytes_max: usize) -> Result<Option<Bytes>, Failure> {
     let mut whole = BytesMut::new();
     loop {
         let Some(piece) = next_piece(pieces).await? else { return Ok(Some(whole.freeze())) };
-        if whole.len() + piece.len() > limits::BODY_BYTES_MAX {
+        if whole.len() + piece.len() > bytes_max {
             return Ok(None);
         }
         whole.extend_from_slice(&piece);
     }
 }
 
-async fn too_large(rest: &mut BodyDataStream) -> Failure {
+async fn too_large(rest: &mut BodyDataStream, bytes_max: usize) -> Failure {
     discard(rest).await;
-    let message = format!("a body may have at most {} bytes", limits::BODY_BYTES_MAX);
+    let message = format!("a body may have at most {bytes_max} bytes");
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 

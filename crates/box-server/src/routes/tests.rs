@@ -19,7 +19,13 @@ use crate::testing::{MemoryStore, service, token};
 async fn door(tokens: &[TokenRow]) -> Router {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(tokens));
     let gate = Gate::new(&[], &["https://page.example".to_owned()]).unwrap();
-    router(App::new(service(Arc::clone(&store)).await, store, gate, LangBotConfig::default()))
+    router(App::new(
+        service(Arc::clone(&store)).await,
+        store,
+        gate,
+        LangBotConfig::default(),
+        crate::SkillsConfig::default(),
+    ))
 }
 
 fn request(method: &str, path: &str) -> http::request::Builder {
@@ -47,7 +53,12 @@ fn operations() -> Vec<(String, String, bool)> {
     let mut all = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
-            let filled = path.replace("{session_id}", "s").replace("{exec_id}", "e").replace("{process_id}", "p");
+            let filled = path
+                .replace("{session_id}", "s")
+                .replace("{exec_id}", "e")
+                .replace("{process_id}", "p")
+                .replace("{skill_name}", "s")
+                .replace("{tool}", "exec");
             all.push((method.to_uppercase(), filled, operation.get("security").is_some()));
         }
     }
@@ -285,7 +296,13 @@ async fn metrics_count_answers_by_route_and_not_by_path() {
 #[tokio::test]
 async fn a_panic_is_an_error_like_any_other_and_tells_nothing() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    let app = App::new(service(Arc::clone(&store)).await, store, Gate::default(), LangBotConfig::default());
+    let app = App::new(
+        service(Arc::clone(&store)).await,
+        store,
+        Gate::default(),
+        LangBotConfig::default(),
+        crate::SkillsConfig::default(),
+    );
     let panics = Router::new()
         .route("/", axum::routing::get(|| async { panic!("secret words") as &'static str }))
         .layer(CatchPanicLayer::custom(observe::panicked))
@@ -300,4 +317,42 @@ async fn a_panic_is_an_error_like_any_other_and_tells_nothing() {
 async fn what_speaks_websocket_says_so_to_others() {
     let (status, body) = ask("GET", "/v1/sessions/s/exec/ws", "").await;
     assert_eq!((status, &body["error"]["code"]), (426, &"upgrade_required".into()));
+}
+
+#[tokio::test]
+async fn a_tool_that_does_not_exist_names_those_that_do() {
+    let (status, body) = ask("POST", "/v1/tools/sudo", "{}").await;
+    assert_eq!((status, &body["error"]["code"]), (404, &"tool_not_found".into()));
+    assert!(body["error"]["message"].as_str().unwrap().contains("exec, read, write"), "{body}");
+    for (tool, body, field) in [
+        ("exec", "{}", "command"),
+        ("exec", r#"{"parameters": []}"#, "parameters"),
+        ("exec", r#"{"parameters": {"command": "x", "timeout_sec": "soon"}}"#, "timeout_sec"),
+        ("read", r#"{"parameters": {"path": "a"}, "query": {"launcher_id": {}}}"#, "query.launcher_id"),
+        ("read", r#"{"query": 7}"#, "query"),
+    ] {
+        let (status, told) = ask("POST", &format!("/v1/tools/{tool}"), body).await;
+        assert_eq!((status, &told["error"]["field"]), (400, &field.into()), "{tool} {body}");
+    }
+}
+
+#[tokio::test]
+async fn one_of_its_scopes_opens_the_tools_and_each_asks_for_its_own() {
+    for (scope, tool) in [(Scope::Exec, "read"), (Scope::Files, "exec")] {
+        let (secret, mut row) = token("alice");
+        row.scopes = [scope].into();
+        let with = |method: &str, path: &str, body: &'static str| {
+            let request = request(method, path).header(header::AUTHORIZATION, format!("Bearer {secret}"));
+            request.body(Body::from(body)).unwrap()
+        };
+        let (response, body) = answer(door(&[row.clone()]).await, with("GET", "/v1/tools", "")).await;
+        assert_eq!((response.status(), body["tools"].as_array().unwrap().len()), (StatusCode::OK, 7));
+        let (response, _) = answer(door(&[row]).await, with("POST", &format!("/v1/tools/{tool}"), "{}")).await;
+        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{tool}");
+    }
+    let (secret, mut row) = token("alice");
+    row.scopes = [Scope::Skills].into();
+    let asks = request("GET", "/v1/tools").header(header::AUTHORIZATION, format!("Bearer {secret}"));
+    let (response, body) = answer(door(&[row]).await, asks.body(Body::empty()).unwrap()).await;
+    assert_eq!((response.status(), &body["error"]["code"]), (StatusCode::FORBIDDEN, &"forbidden".into()));
 }

@@ -23,7 +23,13 @@ struct Running {
 
 async fn app() -> App {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-    App::new(service(Arc::clone(&store)).await, store, Gate::default(), LangBotConfig::default())
+    App::new(
+        service(Arc::clone(&store)).await,
+        store,
+        Gate::default(),
+        LangBotConfig::default(),
+        crate::SkillsConfig::default(),
+    )
 }
 
 async fn run(server: Server) -> Running {

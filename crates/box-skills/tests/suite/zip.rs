@@ -13,7 +13,7 @@ fn install(place: &Place, bytes: &[u8], filename: &str) -> Result<Vec<Skill>, Er
 }
 
 fn chosen(paths: &[&str]) -> Selection {
-    Selection { source_paths: paths.iter().map(ToString::to_string).collect(), source_path: String::new() }
+    Selection { source_paths: paths.iter().map(ToString::to_string).collect(), ..Selection::default() }
 }
 
 fn several() -> Vec<u8> {
@@ -107,7 +107,11 @@ fn of_several_skills_those_that_were_chosen_are_installed() {
         assert!(error.to_string().starts_with("Invalid source_path"), "{path}: {error}");
     }
     assert_eq!(place.names(), [""; 0]);
-    let selection = Selection { source_paths: vec!["/b\\c/".into(), "b/c".into()], source_path: "a".into() };
+    let selection = Selection {
+        source_paths: vec!["/b\\c/".into(), "b/c".into()],
+        source_path: "a".into(),
+        ..Selection::default()
+    };
     let installed = place.store.install_zip(&several(), &request("r.zip"), &selection).unwrap();
     let names: Vec<&str> = installed.iter().map(|skill| skill.name.as_str()).collect();
     assert_eq!(names, ["c", "a"]);
@@ -302,4 +306,16 @@ fn parameters_are_no_paths() {
         assert_eq!(error.code(), "invalid", "{request:?}: {error}");
     }
     assert_eq!(snapshot(place.directory.path()), before);
+}
+
+#[test]
+fn only_the_archive_that_was_previewed_is_installed() {
+    let place = Place::new();
+    let (seen, other) = (plain("zipped"), plain("other"));
+    let selection = Selection { digest: Some(box_skills::digest(&seen)), ..Selection::default() };
+    let error = place.store.install_zip(&other, &request("z.zip"), &selection).unwrap_err();
+    assert_eq!(error.code(), "digest_differs");
+    assert!(place.store.list().unwrap().is_empty());
+    place.store.install_zip(&seen, &request("z.zip"), &selection).unwrap();
+    assert_eq!(place.store.list().unwrap().len(), 1);
 }

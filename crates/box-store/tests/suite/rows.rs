@@ -43,6 +43,7 @@ pub(crate) fn exec(key: &SessionKey, id: &str, exit_code: i32) -> ExecRow {
         exit_code: Some(exit_code),
         signal: None,
         oom_killed: false,
+        quota_exceeded: false,
         duration_ms: u64::MAX,
         started_at: at(),
         ended_at: Some(at()),

@@ -121,7 +121,7 @@ const ROUNDS: usize = 500;
 
 async fn exchanged_directories_lead_no_errand_out_of_its_tree(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
-    one.check("mkdir -p /workspace/in/d /workspace/out; cd /workspace; echo in > in/d/file; echo out > out/file; ln -s /workspace/out in/link").await?;
+    one.check("mkdir -p /workspace/in/d /workspace/in/packed /workspace/out; cd /workspace; echo in > in/d/file; echo x > in/packed/a; echo out > out/file; ln -s /workspace/out in/link").await?;
     let mut exchange =
         box_tests::ground::request(box_wire::Program::Argv(["python3", "-c", EXCHANGE].map(str::to_owned).to_vec()));
     exchange.timeout_ms = Some(280_000);
@@ -140,6 +140,7 @@ async fn exchanged_directories_lead_no_errand_out_of_its_tree(ground: Arc<Ground
 
 /// Reads, writes and removes below what is exchanged; answers how often that was done.
 async fn race(tree: &Tree) -> Result<u32> {
+    let archive = tree.pack("/workspace/in/packed").await?;
     let mut hits = 0;
     for round in 0..ROUNDS {
         if let Ok(text) = tree.read("/workspace/in/d/file").await {
@@ -150,6 +151,12 @@ async fn race(tree: &Tree) -> Result<u32> {
         let how = if round % 2 == 0 { WriteHow::Replace } else { WriteHow::From(0) };
         hits += u32::from(tree.write(&new, how, "x").await.is_ok());
         hits += u32::from(tree.remove("/workspace/in/d/new", true).await.is_ok());
+        if round % 5 == 0 {
+            hits += u32::from(tree.unpack("/workspace/in/d/unpacked", &archive, 100).await.is_ok());
+            hits += u32::from(tree.make_directory("/workspace/in/d/made/deep", false).await.is_ok());
+            hits += u32::from(tree.rename("/workspace/in/d/made", "/workspace/in/d/moved", true).await.is_ok());
+            hits += u32::from(tree.remove("/workspace/in/d/moved", true).await.is_ok());
+        }
         // In the tree it is needed again, and outside of it it must stay.
         let _ = tree.write("/workspace/in/d/file", WriteHow::Create, "in\n").await;
         if round % 2 == 0 {

@@ -10,6 +10,7 @@ pub(crate) mod process;
 pub(crate) mod ps;
 pub(crate) mod session;
 pub(crate) mod shell;
+pub(crate) mod skill;
 pub(crate) mod status;
 
 use jiff::Timestamp;

@@ -169,16 +169,6 @@ fn a_door_cannot_lengthen_the_deadline_of_who_is_bound_to_a_profile() {
 }
 
 #[test]
-fn what_the_service_mounts_itself_is_not_locked() {
-    let profile = Profile { name: "p".into(), locked: [LockedField::ExtraMounts].into(), ..Profile::default() };
-    let mounts = |mounts_by| {
-        let request = SessionRequest { rules: DoorRules { mounts_by, ..DoorRules::default() }, ..greedy() };
-        request.resolve(&with_profile(profile.clone()), None).unwrap().extra_mounts.len()
-    };
-    assert_eq!((mounts(MountsBy::Caller), mounts(MountsBy::Service)), (0, 1));
-}
-
-#[test]
 fn what_was_locked_does_not_conflict_with_a_session_that_exists() {
     let request = SessionRequest { network: Some(Network::On), cpus: Some(4.0), ..SessionRequest::default() };
     let config = request.resolve(&offline(), None).unwrap();

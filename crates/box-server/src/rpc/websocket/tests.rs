@@ -40,6 +40,7 @@ async fn start(langbot: LangBotConfig, tokens: &[TokenRow]) -> Running {
         allowed_hosts: Vec::new(),
         allowed_origins: Vec::new(),
         langbot,
+        skills: crate::SkillsConfig::default(),
     };
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(tokens));
     let bound = crate::bind(config, service(Arc::clone(&store)).await, store).await.unwrap();
@@ -190,7 +191,13 @@ async fn strangers_need_a_token_unless_the_operator_wants_them_served() {
         (with_token(), Some("one"), true),
     ] {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
-        let app = App::new(service(Arc::clone(&store)).await, store, Gate::default(), config.clone());
+        let app = App::new(
+            service(Arc::clone(&store)).await,
+            store,
+            Gate::default(),
+            config.clone(),
+            crate::SkillsConfig::default(),
+        );
         let mut headers = http::HeaderMap::new();
         headers.insert("x-langbot-box-control-token", TOKEN.parse().unwrap());
         if let Some(instance) = instance {
@@ -295,6 +302,7 @@ async fn a_server_whose_secret_is_no_good_does_not_start() {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             langbot,
+            skills: crate::SkillsConfig::default(),
         };
         let bound = crate::bind(config, service(Arc::clone(&store)).await, Arc::clone(&store)).await;
         assert!(bound.unwrap_err().to_string().contains("of LangBot"));

@@ -1,0 +1,76 @@
+//! Skill packages, as handlers reach them.
+
+use std::path::PathBuf;
+
+use box_core::{Caller, TenantId};
+use box_skills::{SkillStore, SkillStores};
+use http::StatusCode;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::failure::Failure;
+use crate::limits;
+
+/// Where skill packages are, and where new ones may come from.
+#[derive(Debug, Clone, Default)]
+pub struct SkillsConfig {
+    /// The stores of all tenants. Without them this server has no skills.
+    pub stores: Option<SkillStores>,
+    /// Whether archives may be fetched from an `https` address that a caller names.
+    pub allow_urls: bool,
+    /// Whether such an address may be one of this machine's own loopback, and then also `http`.
+    pub allow_loopback_urls: bool,
+    /// Directories of the host below which administrators may name one to install from.
+    pub checkout_roots: Vec<PathBuf>,
+}
+
+/// What handlers know of skills.
+#[derive(Debug)]
+pub(crate) struct SkillDoor {
+    config: SkillsConfig,
+    archives: Semaphore,
+}
+
+impl SkillDoor {
+    /// A door to these packages.
+    pub(crate) fn new(config: SkillsConfig) -> Self {
+        Self { config, archives: Semaphore::new(limits::ARCHIVES_MAX) }
+    }
+
+    /// What the operator allows.
+    pub(crate) fn config(&self) -> &SkillsConfig {
+        &self.config
+    }
+
+    /// The right to hold an archive in memory; whoever has none waits.
+    pub(crate) async fn turn(&self) -> Result<SemaphorePermit<'_>, Failure> {
+        self.archives.acquire().await.map_err(|error| Failure::internal(error.to_string()))
+    }
+
+    /// Does something with the packages of the caller's tenant, where nobody else has to wait for it.
+    pub(crate) async fn with_store<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce(&SkillStore) -> box_skills::Result<T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (stores, tenant) = (self.stores()?, caller.tenant.clone());
+        Ok(blocking(move || work(&open(&stores, &tenant)?)).await??)
+    }
+
+    fn stores(&self) -> Result<SkillStores, Failure> {
+        let missing = || {
+            let message = "this server has no place for skills";
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, "skills_unavailable", message)
+                .hint("the operator sets skills_root")
+        };
+        self.config.stores.clone().ok_or_else(missing)
+    }
+}
+
+fn open(stores: &SkillStores, tenant: &TenantId) -> box_skills::Result<SkillStore> {
+    stores.of(tenant)
+}
+
+/// Does something that waits for disks.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::internal(error.to_string()))
+}
