@@ -1,5 +1,6 @@
 //! Gives a file's name to new bytes, all at once.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,12 +10,10 @@ use box_wire::{GuestPath, Trouble, TroubleCode};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
+use super::super::draft::Draft;
 use super::super::place::Place;
 use super::super::trouble;
 use super::is_same;
-
-/// Names that are tried for the new file before it gets its real one.
-const NAMES_MAX: u32 = 100;
 
 /// Where an opened file really is: the directory, by descriptor, and its name in there.
 pub(super) struct Target {
@@ -47,44 +46,23 @@ impl Target {
 
     /// Puts `bytes` in the place of the file that `before` tells of. Mode bits stay; the owner stays where that can be done.
     pub(super) fn replace(&self, bytes: &[u8], before: &Stat) -> io::Result<Replaced> {
-        let (temporary, mut file) = match self.make_temporary() {
-            Ok(made) => made,
+        let mut draft = match Draft::new(&self.directory) {
+            Ok(draft) => draft,
             // Nothing can be made next to it, but perhaps it can be written itself.
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => return self.overwrite(bytes, before),
             Err(error) => return Err(error.into()),
         };
-        let written = dress(&file, before).and_then(|()| file.write_all(bytes));
-        let renamed = written.and_then(|()| self.rename(&temporary, before));
-        if !matches!(renamed, Ok(Replaced::Yes)) {
-            // What cannot be removed either is only a file too many.
-            let _ = rustix::fs::unlinkat(&self.directory, &temporary, AtFlags::empty());
-        }
-        match renamed {
-            // A mounted file cannot lose its name.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => self.overwrite(bytes, before),
-            renamed => renamed,
-        }
-    }
-
-    fn make_temporary(&self) -> rustix::io::Result<(String, File)> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let pid = rustix::process::getpid();
-        for number in 0..NAMES_MAX {
-            let name = format!(".strongbox-edit-{pid}-{number}");
-            match rustix::fs::openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR) {
-                Err(Errno::EXIST) => {}
-                made => return made.map(|file| (name, File::from(file))),
-            }
-        }
-        Err(Errno::EXIST)
-    }
-
-    fn rename(&self, temporary: &str, before: &Stat) -> io::Result<Replaced> {
+        dress(&draft, before)?;
+        draft.file.write_all(bytes)?;
         if !self.is_still(before)? {
             return Ok(Replaced::Changed);
         }
-        rustix::fs::renameat(&self.directory, temporary, &self.directory, &self.name)?;
-        Ok(Replaced::Yes)
+        match draft.replace(OsStr::new(&self.name)) {
+            Ok(_) => Ok(Replaced::Yes),
+            // A mounted file cannot lose its name.
+            Err((Errno::BUSY, _)) => self.overwrite(bytes, before),
+            Err((error, _)) => Err(error.into()),
+        }
     }
 
     fn is_still(&self, before: &Stat) -> io::Result<bool> {
@@ -109,9 +87,9 @@ impl Target {
 }
 
 /// Gives a new file what the old one had besides its bytes.
-fn dress(file: &File, before: &Stat) -> io::Result<()> {
+fn dress(draft: &Draft<'_>, before: &Stat) -> rustix::io::Result<()> {
     let (uid, gid) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
     // Whoever may write a file of somebody else may not give it away: it is then their own.
-    let _ = rustix::fs::fchown(file, Some(uid), Some(gid));
-    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(before.st_mode & 0o7777))?)
+    let _ = rustix::fs::fchown(&draft.file, Some(uid), Some(gid));
+    draft.set_mode(before.st_mode)
 }
