@@ -199,9 +199,12 @@ impl Inner {
         let (ours, theirs) = tokio::io::duplex(4 << 10);
         let io = ExecIo { stdin: tokio::io::empty(), stdout: theirs, stderr: tokio::io::sink(), resizes: None };
         let stream = self.backend.dial(&standing.handle).await?;
-        let mut said = Vec::new();
-        let mut listening = ours.take(limits::SKILL_ANSWER_BYTES_MAX);
-        let (outcome, _) = tokio::join!(link::exec(stream, &request, io), listening.read_to_end(&mut said));
+        // Whoever says more than is listened to is cut off, instead of waiting to be heard.
+        let listen = async move {
+            let mut said = Vec::new();
+            ours.take(limits::SKILL_ANSWER_BYTES_MAX).read_to_end(&mut said).await.map(|_| said).unwrap_or_default()
+        };
+        let (outcome, said) = tokio::join!(link::exec(stream, &request, io), listen);
         let failed = |reason: &str| SkillTrouble::Environment { name: used.name.clone(), reason: reason.to_owned() };
         match outcome {
             Err(Error::Refused(refusal)) if refusal.code == RefusalCode::NotFound => {
