@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use box_wire::BoxId;
+use box_wire::{BoxId, TroubleCode};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
@@ -171,8 +171,7 @@ impl Inner {
         outcome: Result<T>,
     ) -> Result<T> {
         if let Err(error) = &outcome {
-            // A name that nobody has is the asker's own affair, as in all calls that only look for one.
-            if !matches!(error, Error::SessionNotFound { .. }) {
+            if !is_askers_affair(error) {
                 self.watched.remember(&caller.tenant, caller.query_id.as_deref(), operation, Some(id), error);
             }
             let entry = entry(caller, operation, Outcome::Refused, id);
@@ -426,6 +425,18 @@ impl Inner {
             self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
         }
         session.standing()
+    }
+}
+
+/// Whether only whoever asked can do something about it: a name that nobody has, a text that is not in a file. The list of what
+/// went wrong lately would be full of it.
+fn is_askers_affair(error: &Error) -> bool {
+    match error {
+        Error::SessionNotFound { .. } => true,
+        Error::File(trouble) => {
+            !matches!(trouble.code, TroubleCode::NoSpace | TroubleCode::Timeout | TroubleCode::Failed)
+        }
+        _ => false,
     }
 }
 
