@@ -64,11 +64,14 @@ pub(crate) async fn attack(case: &CorpusCase) -> Result<String> {
     let outcome = match case.id.as_str() {
         "FT-03" | "FT-07" => yard.refused(case).await,
         "FT-05" => {
-            Yard::race(&yard, Program::Argv(["python3", "-c", ROTATION].map(str::to_owned).into()), one_of_six).await
+            let exchange = Program::Argv(["python3", "-c", ROTATION].map(str::to_owned).into());
+            // All ways as often as the corpus says where the machine is ours; for ordinary users they share that number.
+            let rounds = if rustix::process::geteuid().is_root() { 6 * ROUNDS } else { ROUNDS };
+            Yard::race(&yard, exchange, rounds, one_of_six).await
         }
         "FT-06" => {
             let script = case.run[0]["exec_background"].as_str().context("no script")?;
-            Yard::race(&yard, Program::Shell(script.to_owned()), both).await
+            Yard::race(&yard, Program::Shell(script.to_owned()), ROUNDS, both).await
         }
         other => bail!("{other} is not known here"),
     };
@@ -160,12 +163,12 @@ impl Yard {
     }
 
     /// Runs rounds while links are exchanged. A round tells what came of it, word by word.
-    async fn race<F>(yard: &Arc<Self>, exchange: Program, round: fn(Arc<Self>, u64) -> F) -> Result<String>
+    async fn race<F>(yard: &Arc<Self>, exchange: Program, rounds: u64, round: fn(Arc<Self>, u64) -> F) -> Result<String>
     where
         F: Future<Output = Result<Vec<String>>> + Send + 'static,
     {
         let exchanging = yard.begin(exchange).await?;
-        let (left, told) = (Arc::new(AtomicU64::new(ROUNDS)), Arc::new(Mutex::new(Vec::new())));
+        let (left, told) = (Arc::new(AtomicU64::new(rounds)), Arc::new(Mutex::new(Vec::new())));
         let mut runners = tokio::task::JoinSet::new();
         for _ in 0..RUNNERS {
             let (yard, left, told) = (Arc::clone(yard), Arc::clone(&left), Arc::clone(&told));
@@ -188,7 +191,7 @@ impl Yard {
         // Without both the race was none: either the link or the directory was never there.
         let met = |word: &str| words.iter().any(|told| told.ends_with(word));
         ensure!(met("read ok") && met("read path_escapes"), "the race was not on: {}", counted(words));
-        Ok(format!("no crossing in {ROUNDS} rounds: {}", counted(words)))
+        Ok(format!("no crossing in {rounds} rounds: {}", counted(words)))
     }
 
     async fn begin(&self, exchange: Program) -> Result<ExecId> {
@@ -231,7 +234,7 @@ impl Yard {
     }
 }
 
-/// What the corpus tries on `/workspace/a/f`: six ways, which take turns: all six in each round would take too long.
+/// What the corpus tries on `/workspace/a/f`: six ways, which take turns.
 async fn one_of_six(yard: Arc<Yard>, number: u64) -> Result<Vec<String>> {
     let path = "/workspace/a/f";
     let told = match number % 6 {
