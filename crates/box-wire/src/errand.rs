@@ -506,6 +506,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, postcard::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn paths_stay_below_their_root() {
@@ -538,6 +539,19 @@ mod tests {
             assert_eq!(path_below(&root, text).unwrap_err().code, code, "{text}");
         }
         assert_eq!(path_below(&GuestPath::root(), "etc").unwrap().as_str(), "/etc");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_leads_out_of_its_root(root in "(/[a-z.]{1,3}){0,3}", text in "[a./~ \\\\\u{0}\u{2024}-]{0,24}") {
+            let Ok(root) = GuestPath::parse("root", if root.is_empty() { "/" } else { &root }) else { return Ok(()) };
+            for text in [text.clone(), format!("{root}/{text}"), format!("{root}{text}")] {
+                if let Ok(path) = path_below(&root, &text) {
+                    prop_assert!(path.is_within(&root), "{text:?} became {path}");
+                    prop_assert!(!path.as_str().split('/').any(|part| part == ".."), "{path}");
+                }
+            }
+        }
     }
 
     #[test]
