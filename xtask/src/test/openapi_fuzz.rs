@@ -14,9 +14,12 @@ use std::time::Duration;
 const TOOLS: [&str; 2] = ["schemathesis==4.32.5", "hypothesis==6.170.15"];
 
 /// Read by the tool when it starts. It would make the generator climb towards requests that are accepted, and there the generator
-/// falls over now and then.
-const HOOKS: &str = "import hypothesis\nhypothesis.target = lambda observation, **label: observation\n";
-
+/// falls over now and then. And it does not know how to send an archive.
+const HOOKS: &str = "\
+import hypothesis, schemathesis
+hypothesis.target = lambda observation, **label: observation
+schemathesis.serializer.alias('application/zip', 'application/octet-stream')
+";
 const HOOKS_MODULE: &str = "fuzz_hooks";
 
 /// The tool ends by itself after a minute and a half of requests; only a hang is ended by this.
