@@ -16,6 +16,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use box_core::{Error, Result};
 use box_wire::BoxId;
@@ -30,6 +31,12 @@ const EPHEMERAL: &str = "run-";
 
 /// Longest name of a persistent instance.
 const NAME_BYTES_MAX: usize = 48;
+
+/// How long a lease may take to come free after its holder was killed.
+const LEASE_WAIT: Duration = Duration::from_secs(2);
+
+/// Time between two looks at a lease that is held.
+const LEASE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Whether an instance outlives its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,7 +151,7 @@ impl Instance {
         let instances = open_directory(&state.run, "instances").map_err(failed)?;
         make_directory(&instances, &name).map_err(failed)?;
         let directory = open_directory(&instances, &name).map_err(failed)?;
-        let Some(lease) = try_lock(&directory).map_err(failed)? else {
+        let Some(lease) = lock_soon(&directory).map_err(failed)? else {
             return Err(Error::Unavailable {
                 what: format!("the instance {name}"),
                 reason: "another process is running it".to_owned(),
@@ -266,6 +273,18 @@ fn guard(run: &OwnedFd) -> Result<OwnedFd> {
     Ok(file)
 }
 
+/// Takes the lease of an instance, if nobody has it or somebody is just giving it back: what a process that was killed had forked a
+/// moment before holds its lock until it has closed what it inherited.
+fn lock_soon(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+    let patience = Instant::now() + LEASE_WAIT;
+    loop {
+        match try_lock(directory)? {
+            None if Instant::now() < patience => std::thread::sleep(LEASE_PAUSE),
+            taken_or_not => return Ok(taken_or_not),
+        }
+    }
+}
+
 /// Takes the lease of an instance, if nobody has it.
 fn try_lock(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -377,12 +396,8 @@ mod tests {
         let first = Instance::start(&state, kind.clone()).unwrap();
         assert_eq!(Instance::start(&state, kind.clone()).unwrap_err().code(), "unavailable");
         drop(first);
-        // Tests beside this one fork, and a fork holds the lock until it is over.
-        let again = (0..100).find_map(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            Instance::start(&state, kind.clone()).ok()
-        });
-        assert!(again.is_some());
+        // Tests beside this one fork, and a fork holds the lock until it is over; that is waited for.
+        assert!(Instance::start(&state, kind).is_ok());
         assert!(Instance::start(&state, InstanceKind::Persistent("run-x".to_owned())).is_err());
     }
 
