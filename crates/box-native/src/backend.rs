@@ -125,7 +125,7 @@ impl Native {
         let images = SafeRoot::open_path(&state.path.join("images"))?;
         mount_policy.denied.push(state.path.clone());
         let inner = Inner {
-            instance: Instance::start(&state, config.instance)?,
+            instance: Instance::start(&state, &config.instance)?,
             cgroups,
             ranges,
             way: if root { Way::Mounts } else { Way::Paths },
