@@ -57,7 +57,7 @@ fn unshare() -> Result<Subject<'static>> {
 /// Landlock.
 fn bwrap(directory: &Path) -> Result<Subject<'static>> {
     let filter = tempfile::NamedTempFile::new_in(directory)?;
-    std::fs::write(filter.path(), box_native::seccomp::programs(SyscallSet::Default)?.concat())?;
+    std::fs::write(filter.path(), box_host::seccomp::programs(SyscallSet::Default)?.concat())?;
     let mut command = bwrap_base()?;
     for part in ["/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl/certs", "/etc/java-17-openjdk"] {
         command.args(["--ro-bind-try", part, part]);

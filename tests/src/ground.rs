@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use box_core::{Backend, BoxSpec, ExecIo, Handle, MountMode, MountPolicy, MountSpec, Origin, Profile, link};
-use box_native::{InstanceKind, Native, NativeConfig};
+use box_host::InstanceKind;
+use box_native::{Native, NativeConfig};
 use box_wire::{BoxId, ExecId, ExecOutcome, ExecRequest, Exit, Program, SignalScope, Stdin};
 use tempfile::TempDir;
 use tokio::io::AsyncRead;

@@ -4,11 +4,13 @@
 //! capabilities, reports, and then serves one request per dialled stream until the host or the last process ends it.
 //!
 //! The same program is also the host's *starter*: a process outside of all boxes that forks agents on request, which is faster
-//! than executing each.
+//! than executing each. And it is the first process of an engine's container, where it lodges in a house that it did not make;
+//! there it can also be a *dialler*, the way to the agent for a host that shares nothing with the container.
 
 #![cfg_attr(not(test), no_main)]
 
 mod control;
+mod dialler;
 mod errand;
 mod exec;
 mod outbox;
@@ -18,30 +20,37 @@ mod starter;
 mod sys;
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
-use box_wire::Report;
+use box_wire::{Kind, Report};
 use rustix::process::DumpableBehavior;
 
 /// The socket to the host that the agent is started with.
 const CONTROL_DESCRIPTOR: i32 = 3;
 
 /// What a started process is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(test, expect(dead_code, reason = "tests bring an entry of their own"))]
 enum Role {
     /// To be the first process of the box in which it was started.
     Agent,
     /// To fork agents.
     Starter,
+    /// To be the first process of a container, whose host waits behind this socket; `-` means the standard streams.
+    Lodger(PathBuf),
+    /// To carry bytes between the standard streams and the agent of this container.
+    Dialler,
 }
 
 /// The whole life, and the code with which it ends. Called by [`sys::main`].
 #[cfg_attr(test, expect(dead_code, reason = "tests bring an entry of their own"))]
 fn run(role: Role) -> i32 {
-    let Ok(control) = sys::inherited(CONTROL_DESCRIPTOR) else { return 2 };
+    let inherited = || sys::inherited(CONTROL_DESCRIPTOR);
     match role {
-        Role::Agent => be_agent(control),
-        Role::Starter => starter::serve(control),
+        Role::Agent => inherited().map_or(2, be_agent),
+        Role::Starter => inherited().map_or(2, starter::serve),
+        Role::Lodger(socket) => control::dial_host(&socket).map_or(2, |control| be_lodger(&control)),
+        Role::Dialler => dialler::carry(),
     }
 }
 
@@ -49,7 +58,7 @@ fn run(role: Role) -> i32 {
 fn be_agent(control: OwnedFd) -> i32 {
     let named = rustix::thread::set_name(c"strongbox-agent");
     sys::default_signals();
-    let Ok((plan, descriptors)) = control::receive_plan(&control) else { return 3 };
+    let Ok((plan, descriptors)) = control::receive(&control, Kind::Plan) else { return 3 };
     // Nothing may look into this process from here on. Not sooner: an ordinary user who makes a box writes its id maps until the
     // plan is sent, and may not do that to a process that hides. Nothing else lives in the box yet.
     let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -60,6 +69,27 @@ fn be_agent(control: OwnedFd) -> i32 {
         Err(failure) => report_failure(&control, &failure),
         Ok(prepared) => match control::send_report(&control, &Report::Ready(prepared.verified.clone())) {
             Ok(()) => server::serve(prepared, control),
+            Err(_) => 4,
+        },
+    }
+}
+
+/// The life of an agent in a house that somebody else made: less to set up, and nothing to give up that was never given.
+fn be_lodger(control: &control::Control) -> i32 {
+    let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    sys::default_signals();
+    let Ok((lodging, descriptors)) = control::receive(&control.incoming, Kind::Lodging) else { return 3 };
+    let named = rustix::thread::set_name(c"strongbox-agent");
+    if let Err(error) = hidden.and(named) {
+        return report_failure(&control.outgoing, &setup::Failure::new("hide", error));
+    }
+    match setup::move_in(lodging, descriptors) {
+        Err(failure) => report_failure(&control.outgoing, &failure),
+        Ok(prepared) => match control::send_report(&control.outgoing, &Report::Ready(prepared.verified.clone())) {
+            Ok(()) => match control.incoming.try_clone() {
+                Ok(lifeline) => server::serve(prepared, lifeline),
+                Err(_) => 4,
+            },
             Err(_) => 4,
         },
     }

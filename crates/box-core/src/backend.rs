@@ -4,9 +4,10 @@ mod standby;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::str::FromStr;
 
 use async_trait::async_trait;
-use box_wire::BoxId;
+use box_wire::{BoxId, Invalid, User};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -31,6 +32,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Whether paths of the host mean the same to us and to its boxes.
     fn shares_filesystem(&self) -> bool {
         true
+    }
+
+    /// Who commands really run as in a box whose specification names this user. Where ids of the box are ids of the host, nobody in
+    /// it may be the host's root.
+    fn workload(&self, user: User) -> User {
+        user
     }
 
     /// Opens what a mount would show, decided as when a box is made, to look at it.
@@ -80,13 +87,41 @@ pub trait Backend: Send + Sync + fmt::Debug {
 pub enum BackendName {
     /// Namespaces and cgroups of this machine.
     Native,
+    /// Containers of a Docker engine.
+    Docker,
+    /// Containers of Podman.
+    Podman,
+    /// nsjail around each box.
+    Nsjail,
+}
+
+impl BackendName {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Native, Self::Docker, Self::Podman, Self::Nsjail];
+
+    /// The name as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+            Self::Nsjail => "nsjail",
+        }
+    }
+}
+
+impl FromStr for BackendName {
+    type Err = Invalid;
+    fn from_str(text: &str) -> std::result::Result<Self, Invalid> {
+        let named = |name: &Self| name.as_str() == text;
+        let all = || Self::ALL.map(Self::as_str).join(", ");
+        Self::ALL.into_iter().find(named).ok_or_else(|| Invalid::new("backend", text, format!("one of {}", all())))
+    }
 }
 
 impl fmt::Display for BackendName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Native => "native",
-        })
+        f.write_str(self.as_str())
     }
 }
 

@@ -11,7 +11,7 @@ use box_wire::{Invalid, User};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::session::HostPathMode;
-use crate::{BoxSpec, Error, Floors, Image, Network, Persistence, SyscallSet};
+use crate::{BackendName, BoxSpec, Error, Floors, Image, Network, Persistence, SyscallSet};
 
 pub use draft::{DraftProblem, ProfileDraft};
 pub use registry::Profiles;
@@ -54,6 +54,10 @@ pub struct Profile {
     #[serde(rename = "ptrace", serialize_with = "as_ptrace")]
     #[schema(value_type = bool)]
     pub syscalls: SyscallSet,
+    /// The backend on which boxes of this profile live, where it is not the server's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, example = "docker")]
+    pub backend: Option<BackendName>,
     /// What a caller cannot change: for these, what it asks does not count.
     pub locked: BTreeSet<LockedField>,
 }
@@ -151,6 +155,7 @@ impl Default for Profile {
             timeout_sec: 30,
             timeout_sec_max: 120,
             syscalls: SyscallSet::Default,
+            backend: None,
             locked: BTreeSet::new(),
         }
     }
@@ -199,6 +204,9 @@ impl Profile {
         BoxSpec {
             network: self.network,
             image: Image::Host,
+            image_name: self.image.clone(),
+            backend: self.backend,
+            session: None,
             mounts: Vec::new(),
             cpus: self.cpus,
             memory_mb: self.memory_mb,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use box_wire::{GuestPath, Invalid, User};
 use serde::{Deserialize, Serialize};
 
-use crate::{Floors, Result, limits, mount_policy::Origin, quota};
+use crate::{BackendName, Floors, Result, limits, mount_policy::Origin, quota};
 
 /// What a box shall be. Made from a [`crate::Profile`] and checked by [`BoxSpec::validate`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,6 +14,12 @@ pub struct BoxSpec {
     pub network: Network,
     /// Where its root file system comes from.
     pub image: Image,
+    /// The image as it was asked for, by a name that an engine may know better than we do.
+    pub image_name: String,
+    /// The backend that it must live on, where not any will do.
+    pub backend: Option<BackendName>,
+    /// The session that it is for, as its caller knows it; told to people who look at an engine's list.
+    pub session: Option<String>,
     /// Trees of the host that it sees.
     pub mounts: Vec<MountSpec>,
     /// Processors; fractions count.
@@ -69,6 +75,8 @@ pub enum Image {
     Directory(PathBuf),
     /// A tar file of a root file system.
     Tar(PathBuf),
+    /// An image by its name in a registry, such as `python:3.12-slim`.
+    Named(String),
 }
 
 /// A tree of the host that a box sees.

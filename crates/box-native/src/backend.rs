@@ -11,19 +11,21 @@ use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, MountSpec, Result,
     SafeRoot, Stats,
 };
+use box_host::instance::{self, Instance, InstanceKind, Remains, State};
+use box_host::process::Process;
+use box_host::{blocking, handover, journal};
 use box_wire::BoxId;
 use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixStream;
 
 use crate::cgroup::{BoxCgroup, Cgroups};
 use crate::ids::Ranges;
-use crate::instance::{self, Instance, InstanceKind, Remains, State};
 use crate::network::Method;
-use crate::record::{Process, Record};
+use crate::record::Record;
 use crate::skeleton::Skeleton;
 use crate::starter::Starters;
 use crate::trees::{HostTrees, Way};
-use crate::{destroy, doctor, fault, journal, spawn};
+use crate::{destroy, doctor, fault, spawn};
 
 /// How a native backend is set up.
 #[derive(Debug, Clone)]
@@ -98,7 +100,7 @@ impl LiveBox {
 
     /// The agent's socket, by way of the descriptor, because a socket's path may only have 107 bytes.
     fn socket(&self) -> String {
-        format!("/proc/self/fd/{}/{}", self.directory.as_raw_fd(), spawn::SOCKET)
+        format!("/proc/self/fd/{}/{}", self.directory.as_raw_fd(), handover::SOCKET)
     }
 }
 
@@ -124,8 +126,10 @@ impl Native {
         let mut mount_policy = config.mount_policy;
         let images = SafeRoot::open_path(&state.path.join("images"))?;
         mount_policy.denied.push(state.path.clone());
+        let instance = Instance::start(&state, config.instance)?;
+        fault::point("instance_made");
         let inner = Inner {
-            instance: Instance::start(&state, &config.instance)?,
+            instance,
             cgroups,
             ranges,
             way: if root { Way::Mounts } else { Way::Paths },
@@ -325,13 +329,5 @@ impl Inner {
         let agent = record.and_then(|record| record.agent);
         let locator = serde_json::to_string(&agent).ok()?;
         Some(Handle { id, backend: BackendName::Native, guarantees: box_core::Guarantees::default(), locator })
-    }
-}
-
-/// Runs system calls where waiting harms nobody.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => Err(Error::io("running in the background", std::io::Error::other(error))),
     }
 }

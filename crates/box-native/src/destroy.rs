@@ -4,6 +4,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use box_core::{Error, Result};
+use box_host::instance::Remains;
+use box_host::journal;
+use box_host::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
@@ -11,10 +14,9 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 use crate::backend::LiveBox;
 use crate::cgroup::Cgroups;
 use crate::ids::Ranges;
-use crate::instance::Remains;
 use crate::network;
 use crate::record::Record;
-use crate::{disk, fault, journal};
+use crate::{disk, fault};
 
 /// How long a killed box may take to be gone. The kernel ends a whole process tree; that takes milliseconds.
 const END_WAIT: Duration = Duration::from_secs(10);
@@ -37,7 +39,7 @@ pub(crate) fn dismantle(record: Option<&Record>, live: Option<&LiveBox>, places:
     }
     // The first process of a pid namespace takes all others with it. It is found by number and start time, so that a later
     // process of the same number is never touched.
-    let opened = if live.is_none() { record.agent.and_then(crate::record::Process::open) } else { None };
+    let opened = if live.is_none() { record.agent.and_then(Process::open) } else { None };
     if let Some(pidfd) = live.map(|live| &live.pidfd).or(opened.as_ref()) {
         end(pidfd)?;
     }

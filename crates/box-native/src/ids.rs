@@ -82,6 +82,19 @@ impl IdMaps {
         }
     }
 
+    /// Who the agent is on the host, where we can give things to it. An ordinary user may not give anything away, but is root of
+    /// the box's user namespace, as whom the agent opens to itself what it needs.
+    pub(crate) fn agent_owner(&self) -> Result<Option<(u32, u32)>> {
+        if self.writer != Writer::Ourselves {
+            return Ok(None);
+        }
+        let agent = self.agent();
+        match (self.host_user(agent.uid), self.host_group(agent.gid)) {
+            (Some(uid), Some(gid)) => Ok(Some((uid, gid))),
+            _ => Err(Error::Setup { step: "ids".to_owned(), reason: "the agent has no id on the host".to_owned() }),
+        }
+    }
+
     /// The id of the host behind a user of the box.
     pub(crate) fn host_user(&self, uid: u32) -> Option<u32> {
         translate(&self.users, uid)

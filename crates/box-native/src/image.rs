@@ -43,6 +43,7 @@ pub fn resolve(image: &Image, cache: &SafeRoot) -> Result<Option<RootTree>> {
         Image::Host => Ok(None),
         Image::Directory(path) => open_tree(path, path).map(Some),
         Image::Tar(path) => resolve_tar(path, cache).map(Some),
+        Image::Named(name) => Err(bad(Path::new(name), "images by name are not kept here")),
     }
 }
 

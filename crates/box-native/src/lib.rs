@@ -8,8 +8,6 @@ mod destroy;
 mod guarantee;
 mod host_root;
 mod ids;
-mod instance;
-mod journal;
 mod plan;
 mod program;
 mod record;
@@ -25,8 +23,6 @@ pub mod doctor;
 pub mod fault;
 pub mod image;
 pub mod network;
-pub mod seccomp;
 
 pub use backend::{Native, NativeConfig};
 pub use ids::WORKSPACE_OWNER;
-pub use instance::{InstanceKind, default_state_dir};

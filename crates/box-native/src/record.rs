@@ -1,8 +1,9 @@
 //! What is on disk about a box before anything of it exists, so that the next start can remove what a crash left.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use box_core::{Error, Result};
+use box_host::process::Process;
 use box_wire::BoxId;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -30,35 +31,6 @@ pub(crate) struct Record {
     pub(crate) network: Option<Attachment>,
     /// Its first process, once it was started.
     pub(crate) agent: Option<Process>,
-}
-
-/// A process that cannot be mistaken for a later one of the same number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Process {
-    pub(crate) pid: u32,
-    pub(crate) start_time_ticks: u64,
-}
-
-impl Process {
-    /// The process that has this number now.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
-        start_time_ticks(pid).map(|start_time_ticks| Self { pid, start_time_ticks })
-    }
-
-    /// A descriptor of the process, if it is still the same one.
-    pub(crate) fn open(self) -> Option<OwnedFd> {
-        let pid = rustix::process::Pid::from_raw(i32::try_from(self.pid).ok()?)?;
-        let descriptor = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
-        // Asked after opening: from here on the number cannot come to mean another process.
-        (Self::of(self.pid) == Some(self)).then_some(descriptor)
-    }
-}
-
-/// When the process that has this number now was started, in ticks since the machine was.
-pub(crate) fn start_time_ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, blanks and parentheses included: count from its end.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 impl Record {
@@ -100,13 +72,6 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_is_told_from_a_later_one_of_the_same_number() {
-        let own = Process::of(std::process::id()).unwrap();
-        assert!(own.open().is_some());
-        assert!(Process { start_time_ticks: own.start_time_ticks + 1, ..own }.open().is_none());
-    }
 
     #[test]
     fn a_record_comes_back_as_it_was() {

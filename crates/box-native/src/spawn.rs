@@ -1,17 +1,14 @@
 //! Makes a box: intent first, then cgroup, process, maps, plan; and the report of the agent last.
 
-use std::io::{IoSlice, Read};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use box_core::{BoxSpec, Error, Grant, Guarantees, Image, MountMode, Persistence, Result};
-use box_wire::frame::{self, HEADER_BYTES};
-use box_wire::message::Verified;
+use box_host::handover::{self, Baggage};
+use box_host::process::Process;
+use box_host::{journal, seccomp};
 use box_wire::plan::{Memory as PlannedMemory, Storage, Tracking};
-use box_wire::{BoxId, Header, Kind, Plan, Report};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use box_wire::{BoxId, Kind, Plan};
 
 use crate::backend::Inner;
 use crate::cgroup::{self, BoxCgroup, Memory};
@@ -21,21 +18,15 @@ use crate::ids::{IdMaps, Ranges};
 use crate::image::RootTree;
 use crate::network::{self, Target};
 use crate::plan::{self, Draft, Facts, Source};
-use crate::record::{Process, Record};
+use crate::record::Record;
 use crate::skeleton::Skeleton;
 use crate::starter::Launching;
 use crate::sys::{self, Launch, Role};
-use crate::trees::{self, Baggage, Way};
-use crate::{disk, fault, image, journal, seccomp};
-
-/// How long an agent may take to set a box up. Real ones take milliseconds.
-const SETUP_WAIT: Duration = Duration::from_secs(20);
+use crate::trees::{self, Way};
+use crate::{disk, fault, image};
 
 /// Claims of id ranges that are tried before giving up. There are thousands of ranges.
 const CLAIMS_MAX: u32 = 64;
-
-/// The listening socket in the box's directory.
-pub(crate) const SOCKET: &str = "agent.sock";
 
 /// A box that stands.
 #[derive(Debug)]
@@ -73,7 +64,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let (Some(uid), Some(gid)) = owner else { return Err(setup("ids", "the agent has no id on the host")) };
     let cgroup = inner.cgroups.begin(&record.cgroup, &limits(spec), (uid, gid))?;
     fault::point("cgroup_made");
-    let listener = listen(&directory)?;
+    let listener = handover::listen(&directory, handover::SOCKET)?;
     fault::point("socket_made");
     let (control, theirs) = UnixStream::pair().map_err(|error| Error::io("making a socket pair", error))?;
     let launching = launch(inner, &cgroup, &theirs)?;
@@ -99,13 +90,13 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let (plan, baggage) =
         complete(inner, draft, spec, &prepared, &maps, &cgroup, listener, launched.pid, &record.cgroup)?;
     attach_network(&mut record, &directory, &cgroup, launched.pid)?;
-    send_plan(&control, &plan, &baggage)?;
+    handover::send(&control, Kind::Plan, &plan, &baggage)?;
     drop(baggage);
     fault::point("plan_sent");
     // While the agent works: what it cannot change any more is looked at from outside.
     let looked = verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"]);
     // An agent that failed is gone and cannot be looked at: what it said is the reason, and comes first.
-    let verified = hear_report(&control).map_err(|error| blame_image(blame_mount(error, spec), spec))?;
+    let verified = handover::hear_report(&control).map_err(|error| blame_image(blame_mount(error, spec), spec))?;
     looked?;
     verify_namespaces(launched.pid, &["cgroup"])?;
     let enforced = cgroup.verify(launched.pid)?;
@@ -158,16 +149,6 @@ fn claim_ids(inner: &Inner, record: &mut Record, directory: &OwnedFd) -> Result<
         }
     }
     Err(setup("ids", "every range of ids that was tried is taken; are there thousands of boxes?"))
-}
-
-/// A listening socket in the box's directory, where nobody but us can reach it.
-fn listen(directory: &OwnedFd) -> Result<OwnedFd> {
-    let failed = |error: std::io::Error| Error::io("making the agent's socket", error);
-    // By way of the descriptor, because a socket's path may only have 107 bytes.
-    let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
-    let listener = std::os::unix::net::UnixListener::bind(path).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener.into())
 }
 
 fn launch<'a>(inner: &'a Inner, cgroup: &BoxCgroup, control: &UnixStream) -> Result<Launching<'a>> {
@@ -229,7 +210,7 @@ fn complete(
         plan.storage = Storage::Mount(baggage.add(mount));
     }
     if spec.keeps_journal {
-        plan.journal = Some(baggage.add(journal::make(&inner.journals, name, maps)?));
+        plan.journal = Some(baggage.add(journal::make(&inner.journals, name, maps.agent_owner()?)?));
         fault::point("journal_made");
     }
     if let Some(directory) = cgroup.tracking()? {
@@ -269,52 +250,12 @@ fn attach_network(record: &mut Record, directory: &OwnedFd, cgroup: &BoxCgroup, 
     Ok(())
 }
 
-fn send_plan(control: &UnixStream, plan: &Plan, baggage: &Baggage) -> Result<()> {
-    let failed = |error: std::io::Error| Error::io("sending the plan", error);
-    let bytes = frame::encode(Kind::Plan, plan)?;
-    let descriptors: Vec<_> = baggage.0.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(box_wire::limits::PLAN_DESCRIPTORS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(setup("plan", "it needs more descriptors than can travel with it"));
-    }
-    // The descriptors go with the header, where the agent expects them; the rest follows as plain bytes.
-    let (head, mut rest) = bytes.split_at(HEADER_BYTES);
-    rustix::net::sendmsg(control, &[IoSlice::new(head)], &mut ancillary, SendFlags::NOSIGNAL)
-        .map_err(|error| failed(error.into()))?;
-    while !rest.is_empty() {
-        let count = rustix::net::send(control, rest, SendFlags::NOSIGNAL).map_err(|error| failed(error.into()))?;
-        rest = &rest[count..];
-    }
-    Ok(())
-}
-
-fn hear_report(mut control: &UnixStream) -> Result<Verified> {
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => setup("agent", "it ended without a word"),
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => setup("agent", "it did not finish in time"),
-        _ => Error::io("waiting for the agent", error),
-    };
-    control.set_read_timeout(Some(SETUP_WAIT)).map_err(failed)?;
-    let mut header = [0; HEADER_BYTES];
-    control.read_exact(&mut header).map_err(failed)?;
-    let header = Header::from_bytes(header)?;
-    if header.kind != Kind::Report {
-        return Err(box_wire::FrameError::Unexpected(header.kind).into());
-    }
-    let mut payload = vec![0; header.payload_bytes];
-    control.read_exact(&mut payload).map_err(failed)?;
-    match frame::decode(Kind::Report, &payload)? {
-        Report::Ready(verified) => Ok(verified),
-        Report::Failed { step, message } => Err(Error::Setup { step, reason: message }),
-    }
-}
-
 /// A box with an image that cannot be set up has a bad image: without one, set-up does not depend on what a stranger chose.
 fn blame_image(error: Error, spec: &BoxSpec) -> Error {
     let path = match &spec.image {
         Image::Host => return error,
         Image::Directory(path) | Image::Tar(path) => path.display().to_string(),
+        Image::Named(name) => name.clone(),
     };
     match error {
         Error::Setup { step, reason } => {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use box_core::{Error, Grant, Result};
+use box_host::handover::Baggage;
 use box_wire::plan::Tree;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::OpenTreeFlags;
@@ -14,18 +15,6 @@ use rustix::thread::{Gid, Uid};
 use crate::ids::{IdMaps, WORKSPACE_OWNER, write_file};
 use crate::image::RootTree;
 use crate::sys;
-
-/// Descriptors that travel with a plan, and their numbers there.
-#[derive(Debug, Default)]
-pub(crate) struct Baggage(pub(crate) Vec<OwnedFd>);
-
-impl Baggage {
-    /// Adds a descriptor and answers its number.
-    pub(crate) fn add(&mut self, descriptor: OwnedFd) -> u32 {
-        self.0.push(descriptor);
-        u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX)
-    }
-}
 
 /// How trees get into a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,6 +25,8 @@ pub enum Kind {
     StdinEnd = 4,
     /// Host → agent: a [`crate::WindowSize`].
     Resize = 5,
+    /// Host → agent, once, over the socket that an agent in an engine's container dials: a [`crate::Lodging`].
+    Lodging = 6,
     /// Agent → host, once, after the plan: a [`crate::Report`].
     Report = 16,
     /// Agent → host: a [`crate::Event`].
@@ -43,6 +45,7 @@ impl Kind {
             3 => Self::Stdin,
             4 => Self::StdinEnd,
             5 => Self::Resize,
+            6 => Self::Lodging,
             16 => Self::Report,
             17 => Self::Event,
             18 => Self::Stdout,
@@ -54,7 +57,7 @@ impl Kind {
     /// The most payload a frame of this kind may announce.
     pub fn payload_bytes_max(self) -> usize {
         match self {
-            Self::Plan | Self::Request => limits::HOST_MESSAGE_BYTES_MAX,
+            Self::Plan | Self::Lodging | Self::Request => limits::HOST_MESSAGE_BYTES_MAX,
             Self::Report | Self::Event => limits::BOX_MESSAGE_BYTES_MAX,
             Self::Stdin | Self::Stdout | Self::Stderr => limits::DATA_BYTES_MAX,
             Self::StdinEnd => 0,

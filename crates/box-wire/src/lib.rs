@@ -20,7 +20,7 @@ pub use id::{BoxId, ExecId};
 pub use journal::{EndRecord, Ending, StreamName};
 pub use message::{Event, Refusal, RefusalCode, Report, Request, RunningExec, SignalScope};
 pub use path::GuestPath;
-pub use plan::Plan;
+pub use plan::{Lodging, Plan};
 
 /// A value that was refused at the edge: which field, what it was, and what would have been accepted.
 ///

@@ -46,6 +46,46 @@ pub struct Plan {
     pub lifeline: Lifeline,
 }
 
+/// Everything the agent needs where somebody else has made the house: it is the first process of an engine's container, with
+/// namespaces, a root and limits that it did not make, and without any right to change them. What it can still do is done: the
+/// same loss of rights for itself and for every command, and a look at what was promised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lodging {
+    /// Who the agent and every command are.
+    pub workload: User,
+    /// What must be found here before anything is run.
+    pub sights: Vec<Sight>,
+    /// Directories that are made where they are missing, best effort.
+    pub directories: Vec<GuestPath>,
+    /// Resource limits by `RLIMIT_*` number: soft and hard value.
+    pub rlimits: Vec<(u32, u64, u64)>,
+    /// Places where the workload may write; the second lock behind the mounts. Best effort.
+    pub landlock_writable: Vec<GuestPath>,
+    /// Classic BPF programs, installed in order by every command; eight bytes an instruction.
+    pub seccomp: Vec<Vec<u8>>,
+    /// Which of the descriptors sent along is the listening socket; the agent makes one of its own where none could be.
+    pub listener: Option<DescriptorIndex>,
+    /// A file in which the kernel counts `oom_kill`s of the whole box, where there is one.
+    pub oom_kills: Option<DescriptorIndex>,
+    /// The directory in which the agent keeps the output of journalled execs, where the box has one.
+    pub journal: Option<DescriptorIndex>,
+    /// What ends the box besides the host's explicit word.
+    pub lifeline: Lifeline,
+}
+
+/// Something that must be found in the box, because the host decided on it: a mount that shows another object is an attack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sight {
+    /// Where.
+    pub path: GuestPath,
+    /// Device of the object.
+    pub device: u64,
+    /// Inode of the object.
+    pub inode: u64,
+    /// Whether it must not be possible to write there.
+    pub read_only: bool,
+}
+
 /// Position in the list of descriptors that travelled with the plan.
 pub type DescriptorIndex = u32;
 

@@ -58,6 +58,7 @@ impl Tree {
                 oom_kills_before = oom_kills(oom_control);
                 let _ = rustix::io::pwrite(peak, b"0", 0);
             }
+            (MemoryTold::Counted(kills), _) => oom_kills_before = oom_kills(kills),
             _ => {}
         }
         Ok(Self { place, oom_kills_before })
@@ -123,6 +124,7 @@ impl Tree {
                 let peak = read_all(peak).ok().and_then(|text| text.trim().parse().ok());
                 (oom_kills(oom_control) > self.oom_kills_before, peak)
             }
+            (MemoryTold::Counted(kills), _) => (oom_kills(kills) > self.oom_kills_before, None),
             _ => (false, None),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use box_wire::{Plan, User};
+use box_wire::{GuestPath, Lodging, Plan, User};
 use landlock::{
     AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
@@ -39,10 +39,30 @@ pub(super) fn confine_agent<'a>(
     rustix::thread::set_capabilities_secure_bits(SECURE_BITS).step("secure_bits")?;
     sys::drop_bounding_set();
     rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
-    restrict_writes(plan, own).step("landlock")?;
+    restrict_writes(&plan.landlock_writable, own).step("landlock")?;
     become_user(plan.agent).step("agent_user")?;
     set_capabilities(AGENT_CAPABILITIES).step("agent_capabilities")?;
     // Changing the user id made the process visible again.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("hide")
+}
+
+/// Takes from an agent in an engine's container what the engine left it. There must be no capability at all: the agent is who
+/// its commands are.
+pub(super) fn confine_lodger<'a>(
+    lodging: &Lodging,
+    own: impl Iterator<Item = &'a OwnedFd>,
+) -> std::result::Result<(), Failure> {
+    match rustix::thread::set_thread_groups(&[]) {
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(error) => return Err(Failure::new("groups", error)),
+    }
+    rustix::thread::clear_ambient_capability_set().step("ambient")?;
+    // Needs a capability that a well-made container does not have; where it has one, this takes the rest.
+    sys::drop_bounding_set();
+    rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
+    restrict_writes(&lodging.landlock_writable, own).step("landlock")?;
+    become_user(lodging.workload).step("agent_user")?;
+    set_capabilities(CapabilitySet::empty()).step("agent_capabilities")?;
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("hide")
 }
 
@@ -51,7 +71,7 @@ pub(super) fn confine_agent<'a>(
 /// Applied to the agent before its first child, so that all commands share one domain and can signal each other. Kernels
 /// without Landlock, or with an older one, hold less; the host reports which.
 fn restrict_writes<'a>(
-    plan: &Plan,
+    writable: &[GuestPath],
     own: impl Iterator<Item = &'a OwnedFd>,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     if sys::landlock_abi() == 0 {
@@ -70,7 +90,7 @@ fn restrict_writes<'a>(
         .handle_access(writes)?
         .scope(Scope::AbstractUnixSocket | Scope::Signal)?
         .create()?;
-    for path in &plan.landlock_writable {
+    for path in writable {
         ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new(path.as_str())?, writes))?;
     }
     // The agent makes cgroups of execs there, lets them enter, and keeps what they write. Nobody else in the box has a way to
@@ -100,17 +120,20 @@ fn verify_confinement() -> Result<()> {
         && sets.permitted == none
         && sets.inheritable == none
         && rustix::thread::no_new_privs()?
-        && rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS);
+        && root_is_powerless()?;
     if confined { Ok(()) } else { Err(Errno::NOTRECOVERABLE) }
 }
 
 /// Checks what every command inherits from the agent: `no_new_privs`, an empty bounding set, and locked bits that make uid 0
 /// mean nothing. The rest each command checks itself, before it starts.
 pub(super) fn verify_inheritance() -> Result<bool> {
-    let inherited = rustix::thread::no_new_privs()?
-        && rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS)
-        && sys::bounding_set_is_empty();
+    let inherited = rustix::thread::no_new_privs()? && root_is_powerless()? && sys::bounding_set_is_empty();
     if inherited { Ok(true) } else { Err(Errno::NOTRECOVERABLE) }
+}
+
+/// Whether uid 0 means nothing: by the bits, which need a capability to be set, or because nobody here can ever have one.
+fn root_is_powerless() -> Result<bool> {
+    Ok(rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS) || sys::bounding_set_is_empty())
 }
 
 fn become_user(user: User) -> Result<()> {

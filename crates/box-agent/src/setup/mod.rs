@@ -1,6 +1,7 @@
 //! Turns fresh namespaces into a box, in an order that never changes. The first failure ends everything.
 
 mod confine;
+mod lodging;
 mod mounts;
 mod root;
 
@@ -17,6 +18,7 @@ use rustix::thread::{Gid, Uid};
 use crate::sys;
 
 pub(crate) use confine::confine_workload;
+pub(crate) use lodging::move_in;
 
 /// Which step failed and how.
 #[derive(Debug)]
@@ -76,7 +78,13 @@ impl Tracker {
 #[derive(Debug)]
 pub(crate) enum MemoryTold {
     PerExec,
-    PerBox { entrance: OwnedFd, oom_control: OwnedFd, peak: OwnedFd },
+    PerBox {
+        entrance: OwnedFd,
+        oom_control: OwnedFd,
+        peak: OwnedFd,
+    },
+    /// Commands are in it from the start, and only the kills are told.
+    Counted(OwnedFd),
     Absent,
 }
 
@@ -122,7 +130,7 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     let read_only_mounts = root::build(&plan, &mut descriptors)?;
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     sys::loopback_up().step("loopback")?;
-    set_limits(&plan).step("rlimits")?;
+    set_limits(&plan.rlimits).step("rlimits")?;
     let own = [tracking.directory(), memory.as_ref(), journal.as_ref()];
     confine::confine_agent(&plan, own.into_iter().flatten())?;
     let memory = match memory {
@@ -183,8 +191,8 @@ fn become_root() -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn set_limits(plan: &Plan) -> rustix::io::Result<()> {
-    for &(number, soft, hard) in &plan.rlimits {
+fn set_limits(limits: &[(u32, u64, u64)]) -> rustix::io::Result<()> {
+    for &(number, soft, hard) in limits {
         let Some(resource) = resource(number) else { continue };
         // Nobody may raise a hard limit here; a limit that is already tighter stays.
         let current = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);

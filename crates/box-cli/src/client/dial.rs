@@ -70,7 +70,7 @@ fn unreachable(address: &Address, error: &io::Error) -> Fault {
 
 /// The command that would start a server behind that socket.
 fn start_command(socket: &Path) -> String {
-    let usual = box_native::default_state_dir();
+    let usual = box_host::default_state_dir();
     let start = match socket.parent() {
         Some(directory) if directory != usual => format!("strongbox serve --state-dir {}", directory.display()),
         _ => "strongbox serve".to_owned(),

@@ -136,7 +136,7 @@ impl Key {
         Some(match self.name {
             "enabled" => Value::Truth(true),
             "listen" => Value::text("127.0.0.1:5410"),
-            "state_dir" => Value::text(box_native::default_state_dir().to_string_lossy()),
+            "state_dir" => Value::text(box_host::default_state_dir().to_string_lossy()),
             "session_ttl_sec" => Value::Whole(service.session_ttl_sec),
             "max_sessions" => count(service.max_sessions),
             "max_managed_processes" => count(service.max_managed_processes),

@@ -12,7 +12,7 @@ pub(crate) async fn open(options: &EngineOptions) -> Result<Native, Fault> {
     let state_dir = match &options.state_dir {
         Some(typed) => std::path::absolute(typed)
             .map_err(|error| Fault::new(format!("--state-dir {}: {error}", typed.display())))?,
-        None => box_native::default_state_dir(),
+        None => box_host::default_state_dir(),
     };
     let network_method = options.network_method.as_deref().map(method).transpose()?;
     Ok(Native::open(NativeConfig { network_method, ..NativeConfig::ephemeral(state_dir) }).await?)

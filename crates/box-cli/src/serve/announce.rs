@@ -17,7 +17,7 @@ fn text(addresses: &[String], has_tokens: bool, state_dir: &Path) -> String {
     if let Some(web) = web {
         lines.push(format!("Interface:   {}/openapi.json", web.trim_end_matches('/')));
     }
-    let named = if state_dir == box_native::default_state_dir() {
+    let named = if state_dir == box_host::default_state_dir() {
         String::new()
     } else {
         format!(" --state-dir {}", state_dir.display())

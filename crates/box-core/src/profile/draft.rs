@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{LockedField, Profile};
 use crate::session::HostPathMode;
-use crate::{Network, SyscallSet, limits};
+use crate::{BackendName, Network, SyscallSet, limits};
 
 /// What a profile changes of the one that it inherits from. What is not set is inherited.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -40,6 +40,8 @@ pub struct ProfileDraft {
     pub timeout_sec_max: Option<u64>,
     /// Whether debuggers work between processes of the box.
     pub ptrace: Option<bool>,
+    /// The backend on which boxes live.
+    pub backend: Option<BackendName>,
     /// What a caller cannot change, besides what is inherited: a lock is never lost on the way.
     pub locked: BTreeSet<LockedField>,
 }
@@ -79,6 +81,7 @@ impl ProfileDraft {
             timeout_sec: self.timeout_sec.unwrap_or(base.timeout_sec),
             timeout_sec_max: self.timeout_sec_max.unwrap_or(base.timeout_sec_max),
             syscalls: ptrace.unwrap_or(base.syscalls),
+            backend: self.backend.or(base.backend),
             locked: self.locked.union(&base.locked).copied().collect(),
         }
     }

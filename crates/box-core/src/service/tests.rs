@@ -86,7 +86,7 @@ impl Backend for Barren {
 
 /// A memory of one session, and of how often it was changed.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+struct Memory {
     sessions: Vec<SessionRow>,
     changes: Mutex<usize>,
 }

@@ -250,6 +250,7 @@ impl SessionConfig {
         let spec = BoxSpec {
             network: self.network,
             image: parse_image(&self.image, images, rules.unknown_image)?,
+            image_name: self.image.clone(),
             mounts: workspace.chain(extra).filter_map(mount).collect(),
             cpus: self.cpus,
             memory_mb: self.memory_mb,

@@ -6,7 +6,7 @@
 //! <state>/journals/<instance>.<box>/ what execs in them wrote
 //! <run>/instances.lock               held for moments, while instances come and go
 //! <run>/instances/<name>/lock        held as long as the instance lives: the lease
-//! <run>/instances/<name>/boxes/<box>/record.json, agent.sock
+//! <run>/instances/<name>/boxes/<box>/record.json, agent.sock, door/
 //! ```
 //! No box survives a reboot, so what is known of living ones is kept in memory: `<run>` is a directory below `/run` or
 //! `$XDG_RUNTIME_DIR` that belongs to this state directory, or the state directory itself where there is neither.
@@ -16,7 +16,6 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use box_core::{Error, Result};
 use box_wire::BoxId;
@@ -24,19 +23,13 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::{fault, journal};
+use crate::journal;
 
 /// Instances whose boxes die with them carry this before their random name.
 const EPHEMERAL: &str = "run-";
 
 /// Longest name of a persistent instance.
 const NAME_BYTES_MAX: usize = 48;
-
-/// How long a lease may take to come free after its holder was killed.
-const LEASE_WAIT: Duration = Duration::from_secs(2);
-
-/// Time between two looks at a lease that is held.
-const LEASE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Whether an instance outlives its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +42,9 @@ pub enum InstanceKind {
 
 /// A living instance. The lease ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Instance {
-    pub(crate) name: String,
-    pub(crate) kind: InstanceKind,
+pub struct Instance {
+    pub name: String,
+    pub kind: InstanceKind,
     instances: OwnedFd,
     directory: OwnedFd,
     boxes: OwnedFd,
@@ -60,8 +53,8 @@ pub(crate) struct Instance {
 
 /// An instance whose process is gone, now in our hands.
 #[derive(Debug)]
-pub(crate) struct Remains {
-    pub(crate) name: String,
+pub struct Remains {
+    pub name: String,
     instances: OwnedFd,
     boxes: Option<OwnedFd>,
     _lease: OwnedFd,
@@ -79,19 +72,19 @@ pub fn default_state_dir() -> PathBuf {
 
 /// The directories of a state.
 #[derive(Debug)]
-pub(crate) struct State {
+pub struct State {
     /// The state directory, as it really is.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Where boxes keep what they keep on disk.
-    pub(crate) disks: OwnedFd,
+    pub disks: OwnedFd,
     /// Where the output of journalled execs is kept.
-    pub(crate) journals: OwnedFd,
+    pub journals: OwnedFd,
     run: OwnedFd,
 }
 
 impl State {
     /// Opens the directories, making them if need be, and refuses those that others can change.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
         let state = open_private(path)?;
         let failed = |error: Errno| Error::io(format!("making directories in {}", path.display()), error);
         for name in ["images", "disks", "journals"] {
@@ -141,44 +134,31 @@ fn open_private(path: &Path) -> Result<OwnedFd> {
 
 impl Instance {
     /// Starts an instance, or takes a persistent one over whose process is gone.
-    pub(crate) fn start(state: &State, kind: &InstanceKind) -> Result<Self> {
-        let name = match kind {
+    pub fn start(state: &State, kind: InstanceKind) -> Result<Self> {
+        let name = match &kind {
             InstanceKind::Ephemeral => format!("{EPHEMERAL}{}", random_name()?),
             InstanceKind::Persistent(name) => checked_name(name)?,
         };
-        // What a process that was killed had forked a moment before holds its lease until it has closed what it inherited.
-        let patience = Instant::now() + LEASE_WAIT;
-        loop {
-            if let Some(started) = Self::claim(state, &name, kind)? {
-                fault::point("instance_made");
-                return Ok(started);
-            }
-            if Instant::now() >= patience {
-                return Err(Error::Unavailable {
-                    what: format!("the instance {name}"),
-                    reason: "another process is running it".to_owned(),
-                    fix: "stop that process, or choose another instance or state directory".to_owned(),
-                });
-            }
-            std::thread::sleep(LEASE_PAUSE);
-        }
-    }
-
-    /// Takes the lease of an instance, if nobody has it.
-    fn claim(state: &State, name: &str, kind: &InstanceKind) -> Result<Option<Self>> {
         let failed = |error: Errno| Error::io(format!("starting the instance {name}"), error);
-        let _guard = guard(&state.run)?;
+        let guard = guard(&state.run)?;
         let instances = open_directory(&state.run, "instances").map_err(failed)?;
-        make_directory(&instances, name).map_err(failed)?;
-        let directory = open_directory(&instances, name).map_err(failed)?;
-        let Some(lease) = try_lock(&directory).map_err(failed)? else { return Ok(None) };
+        make_directory(&instances, &name).map_err(failed)?;
+        let directory = open_directory(&instances, &name).map_err(failed)?;
+        let Some(lease) = try_lock(&directory).map_err(failed)? else {
+            return Err(Error::Unavailable {
+                what: format!("the instance {name}"),
+                reason: "another process is running it".to_owned(),
+                fix: "stop that process, or choose another instance or state directory".to_owned(),
+            });
+        };
         make_directory(&directory, "boxes").map_err(failed)?;
         let boxes = open_directory(&directory, "boxes").map_err(failed)?;
-        Ok(Some(Self { name: name.to_owned(), kind: kind.clone(), instances, directory, boxes, _lease: lease }))
+        drop(guard);
+        Ok(Self { name, kind, instances, directory, boxes, _lease: lease })
     }
 
     /// Makes the directory of a new box. An existing one means that the id is taken.
-    pub(crate) fn make_box(&self, id: &BoxId) -> Result<OwnedFd> {
+    pub fn make_box(&self, id: &BoxId) -> Result<OwnedFd> {
         let failed = |error: Errno| Error::io(format!("making the directory of box {id}"), error);
         match rustix::fs::mkdirat(&self.boxes, id.as_str(), Mode::from_raw_mode(0o700)) {
             Ok(()) => self.open_box(id).map_err(failed),
@@ -188,27 +168,27 @@ impl Instance {
     }
 
     /// Opens the directory of a box.
-    pub(crate) fn open_box(&self, id: &BoxId) -> rustix::io::Result<OwnedFd> {
+    pub fn open_box(&self, id: &BoxId) -> rustix::io::Result<OwnedFd> {
         open_directory(&self.boxes, id.as_str())
     }
 
     /// The name of a box among those of all instances.
-    pub(crate) fn name_of(&self, id: &BoxId) -> String {
+    pub fn name_of(&self, id: &BoxId) -> String {
         format!("{}.{id}", self.name)
     }
 
     /// Ids of all boxes that have a directory.
-    pub(crate) fn list(&self) -> Vec<BoxId> {
+    pub fn list(&self) -> Vec<BoxId> {
         list(&self.boxes)
     }
 
     /// Removes the directory of a box that is gone.
-    pub(crate) fn remove_box(&self, id: &BoxId) -> Result<()> {
+    pub fn remove_box(&self, id: &BoxId) -> Result<()> {
         remove_box(&self.boxes, id)
     }
 
     /// Ends an instance that leaves nothing behind.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         if self.kind == InstanceKind::Ephemeral {
             remove_instance(&self.instances, &self.directory, &self.name);
         }
@@ -216,7 +196,7 @@ impl Instance {
 }
 
 /// Removes disks and journals whose ephemeral instance is gone without a trace, as after a reboot.
-pub(crate) fn sweep_storage(state: &State) -> Result<()> {
+pub fn sweep_storage(state: &State) -> Result<()> {
     let _guard = guard(&state.run)?;
     let instances = open_directory(&state.run, "instances").map_err(|error| Error::io("opening instances", error))?;
     let is_left = |name: &String| {
@@ -236,7 +216,7 @@ pub(crate) fn sweep_storage(state: &State) -> Result<()> {
 
 impl Remains {
     /// Every ephemeral instance whose process is gone.
-    pub(crate) fn find(state: &State) -> Result<Vec<Self>> {
+    pub fn find(state: &State) -> Result<Vec<Self>> {
         let failed = |error: Errno| Error::io("looking for instances that died", error);
         let _guard = guard(&state.run)?;
         let instances = open_directory(&state.run, "instances").map_err(failed)?;
@@ -254,22 +234,22 @@ impl Remains {
     }
 
     /// Ids of the boxes that it left.
-    pub(crate) fn list(&self) -> Vec<BoxId> {
+    pub fn list(&self) -> Vec<BoxId> {
         self.boxes.as_ref().map(list).unwrap_or_default()
     }
 
     /// Opens the directory of one of them.
-    pub(crate) fn open_box(&self, id: &BoxId) -> Option<OwnedFd> {
+    pub fn open_box(&self, id: &BoxId) -> Option<OwnedFd> {
         open_directory(self.boxes.as_ref()?, id.as_str()).ok()
     }
 
     /// Removes the directory of one of them.
-    pub(crate) fn remove_box(&self, id: &BoxId) -> Result<()> {
+    pub fn remove_box(&self, id: &BoxId) -> Result<()> {
         self.boxes.as_ref().map_or(Ok(()), |boxes| remove_box(boxes, id))
     }
 
     /// Removes what is left of the instance itself.
-    pub(crate) fn clear(self) {
+    pub fn clear(self) {
         if let Ok(directory) = open_directory(&self.instances, &self.name) {
             remove_instance(&self.instances, &directory, &self.name);
         }
@@ -297,7 +277,10 @@ fn try_lock(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
 }
 
 /// Files that we put into a box's directory. Nothing else is ever in one.
-const BOX_FILES: [&str; 2] = ["record.json", "agent.sock"];
+const BOX_FILES: [&str; 3] = ["record.json", "agent.sock", "door/control.sock"];
+
+/// Directories that we put there, when they are empty.
+const BOX_DIRECTORIES: [&str; 1] = ["door"];
 
 fn remove_box(boxes: &OwnedFd, id: &BoxId) -> Result<()> {
     let failed = |error: Errno| Error::io(format!("removing the directory of box {id}"), error);
@@ -308,6 +291,12 @@ fn remove_box(boxes: &OwnedFd, id: &BoxId) -> Result<()> {
     };
     for name in BOX_FILES {
         match rustix::fs::unlinkat(&directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    for name in BOX_DIRECTORIES {
+        match rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -340,10 +329,7 @@ fn make_directory(parent: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     }
 }
 
-pub(crate) fn open_directory(
-    parent: impl std::os::fd::AsFd,
-    name: impl rustix::path::Arg,
-) -> rustix::io::Result<OwnedFd> {
+pub fn open_directory(parent: impl std::os::fd::AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
@@ -372,7 +358,7 @@ mod tests {
     fn a_living_instance_is_never_found_among_the_remains() {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
-        let living = Instance::start(&state, &InstanceKind::Ephemeral).unwrap();
+        let living = Instance::start(&state, InstanceKind::Ephemeral).unwrap();
         assert!(Remains::find(&state).unwrap().is_empty());
         let name = living.name.clone();
         let id: BoxId = "b".parse().unwrap();
@@ -393,12 +379,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
         let kind = InstanceKind::Persistent("main".to_owned());
-        let first = Instance::start(&state, &kind).unwrap();
-        assert_eq!(Instance::start(&state, &kind).unwrap_err().code(), "unavailable");
+        let first = Instance::start(&state, kind.clone()).unwrap();
+        assert_eq!(Instance::start(&state, kind.clone()).unwrap_err().code(), "unavailable");
         drop(first);
-        // Tests beside this one fork, and a fork holds the lock until it is over; that is waited for.
-        assert!(Instance::start(&state, &kind).is_ok());
-        assert!(Instance::start(&state, &InstanceKind::Persistent("run-x".to_owned())).is_err());
+        // Tests beside this one fork, and a fork holds the lock until it is over.
+        let again = (0..100).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            Instance::start(&state, kind.clone()).ok()
+        });
+        assert!(again.is_some());
+        assert!(Instance::start(&state, InstanceKind::Persistent("run-x".to_owned())).is_err());
     }
 
     #[test]
@@ -412,7 +402,7 @@ mod tests {
     fn journals_of_living_and_of_lasting_instances_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
-        let living = Instance::start(&state, &InstanceKind::Ephemeral).unwrap();
+        let living = Instance::start(&state, InstanceKind::Ephemeral).unwrap();
         let [alive, dead, lasting] = [&living.name, "run-0123", "main"].map(|owner| format!("{owner}.box"));
         for name in [&alive, &dead, &lasting] {
             let place = directory.path().join("journals").join(name);

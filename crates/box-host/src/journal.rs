@@ -7,22 +7,17 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::thread::{Gid, Uid};
 
-use crate::ids::{IdMaps, Writer};
 use crate::instance::open_directory;
 
 /// Makes the journal of a box for its agent to write to. What an earlier box of the same name left is removed.
 ///
-/// As root it is given to the agent. An ordinary user may not give anything away, but is root of the box's user namespace, as
-/// whom the agent opens it to itself.
-pub(crate) fn make(journals: &OwnedFd, name: &str, maps: &IdMaps) -> Result<OwnedFd> {
+/// It is given to `owner`, user and group, where there is one. An ordinary user may not give anything away.
+pub fn make(journals: &OwnedFd, name: &str, owner: Option<(u32, u32)>) -> Result<OwnedFd> {
     remove(journals, name)?;
     let make = || -> rustix::io::Result<OwnedFd> {
         rustix::fs::mkdirat(journals, name, Mode::from_raw_mode(0o700))?;
         let directory = open_directory(journals, name)?;
-        if maps.writer == Writer::Ourselves {
-            let agent = maps.agent();
-            let owner = |id: Option<u32>| id.ok_or(Errno::INVAL);
-            let (uid, gid) = (owner(maps.host_user(agent.uid))?, owner(maps.host_group(agent.gid))?);
+        if let Some((uid, gid)) = owner {
             rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
         }
         Ok(directory)
@@ -31,7 +26,7 @@ pub(crate) fn make(journals: &OwnedFd, name: &str, maps: &IdMaps) -> Result<Owne
 }
 
 /// Opens the journal of a box.
-pub(crate) fn open(journals: &OwnedFd, name: &str) -> Result<OwnedFd> {
+pub fn open(journals: &OwnedFd, name: &str) -> Result<OwnedFd> {
     open_directory(journals, name).map_err(|error| match error {
         Errno::NOENT => Error::Gone { reason: "it has no journal".to_owned() },
         error => Error::io(format!("opening the journal {name}"), error),
@@ -39,7 +34,7 @@ pub(crate) fn open(journals: &OwnedFd, name: &str) -> Result<OwnedFd> {
 }
 
 /// Removes the journal of a box with everything in it. It does not have to exist.
-pub(crate) fn remove(journals: &OwnedFd, name: &str) -> Result<()> {
+pub fn remove(journals: &OwnedFd, name: &str) -> Result<()> {
     // Most boxes have none, and many an empty one.
     match rustix::fs::unlinkat(journals, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -62,7 +57,7 @@ mod tests {
         fs::write(outside.path().join("file"), b"stays").unwrap();
         assert_eq!(open(&journals, "i.b").unwrap_err().code(), "box_gone");
         for _ in 0..2 {
-            make(&journals, "i.b", &IdMaps::rootless()).unwrap();
+            make(&journals, "i.b", None).unwrap();
             let made = place.path().join("i.b");
             assert_eq!(fs::read_dir(&made).unwrap().count(), 0);
             fs::create_dir(made.join("deep")).unwrap();

@@ -1,0 +1,79 @@
+//! Moves into a house that an engine made. Nothing can be mounted or mapped here; what can be looked at is looked at, and what
+//! can be given up is given up.
+
+use std::os::fd::OwnedFd;
+
+use box_wire::message::Verified;
+use box_wire::plan::Sight;
+use box_wire::{GuestPath, Lodging};
+use rustix::fs::{AtFlags, CWD, Mode, StatVfsMountFlags};
+use rustix::io::Errno;
+
+use super::{Descriptors, Failure, MemoryTold, Prepared, Step, Tracker, confine, set_limits};
+use crate::dialler;
+use crate::sys;
+
+/// Moves in. What it returns has no right that it does not need.
+pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Prepared, Failure> {
+    let mut descriptors = Descriptors(descriptors.into_iter().map(Some).collect());
+    let listener = match lodging.listener {
+        Some(index) => descriptors.take(index)?,
+        None => dialler::listen().step("listen")?,
+    };
+    let journal = lodging.journal.map(|index| descriptors.take(index)).transpose()?;
+    let memory = match lodging.oom_kills {
+        Some(index) => MemoryTold::Counted(descriptors.take(index)?),
+        None => MemoryTold::Absent,
+    };
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    // An engine starts its first process as the leader of a session or not; either is fine.
+    match rustix::process::setsid() {
+        Ok(_) | Err(Errno::PERM) => {}
+        Err(error) => return Err(Failure::new("session", error)),
+    }
+    for path in &lodging.directories {
+        make_directories(path);
+    }
+    let read_only_mounts = look_around(&lodging.sights)?;
+    set_limits(&lodging.rlimits).step("rlimits")?;
+    confine::confine_lodger(&lodging, journal.iter())?;
+    let verified = Verified {
+        landlock_abi: sys::landlock_abi(),
+        workload_confined: confine::verify_inheritance().step("verify")?,
+        read_only_mounts,
+    };
+    let Lodging { workload, seccomp, lifeline, .. } = lodging;
+    Ok(Prepared { listener, workload, seccomp, tracking: Tracker::Ancestry, memory, journal, lifeline, verified })
+}
+
+/// Makes a directory and its parents where they are missing and may be made. A command that needs one that could not be made
+/// will say so.
+fn make_directories(path: &GuestPath) {
+    let text = path.as_str();
+    let ends = text.char_indices().skip(1).filter(|(_, character)| *character == '/').map(|(index, _)| index);
+    for end in ends.chain([text.len()]) {
+        let _ = rustix::fs::mkdirat(CWD, &text[..end], Mode::from_raw_mode(0o755));
+    }
+}
+
+/// Checks that every mount shows what the host decided on; answers how many cannot be written.
+fn look_around(sights: &[Sight]) -> Result<u32, Failure> {
+    let mut read_only_mounts = 0;
+    for sight in sights {
+        let path = sight.path.as_str();
+        let refuse = |reason: &str| Err(Failure::new("mount", format!("{path}: {reason}")));
+        let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| Failure::new("mount", format!("{path}: {error}")))?;
+        if (found.st_dev, found.st_ino) != (sight.device, sight.inode) {
+            return refuse("the engine mounted something else than was decided on");
+        }
+        if sight.read_only {
+            let mount = rustix::fs::statvfs(path).step("mount")?;
+            if !mount.f_flag.contains(StatVfsMountFlags::RDONLY) {
+                return refuse("it can be written, and must not be");
+            }
+            read_only_mounts += 1;
+        }
+    }
+    Ok(read_only_mounts)
+}

@@ -1,0 +1,22 @@
+//! What every backend on this machine shares: who lives and who died, where boxes are remembered, how an agent is told what to
+//! be, where its output is kept, and which system calls its commands have.
+//!
+//! Nothing here makes a box. A backend does that, in its own way, and then hands over to the agent in the way of this crate.
+
+pub mod handover;
+pub mod instance;
+pub mod journal;
+pub mod process;
+pub mod seccomp;
+
+pub use instance::{InstanceKind, default_state_dir};
+
+use box_core::{Error, Result};
+
+/// Runs system calls where waiting harms nobody.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Error::io("running in the background", std::io::Error::other(error))),
+    }
+}

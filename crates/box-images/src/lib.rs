@@ -1,0 +1,1 @@
+//! Root file systems by name: pulled from registries, or brought as archives; verified, unpacked once, shared.

@@ -1,0 +1,1 @@
+//! Boxes around which nsjail puts namespaces and limits, with our agent as its child.
