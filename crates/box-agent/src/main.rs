@@ -5,7 +5,8 @@
 //!
 //! The same program is also the host's *starter*: a process outside of all boxes that forks agents on request, which is faster
 //! than executing each. And it is the first process of an engine's container, where it lodges in a house that it did not make;
-//! there it can also be a *dialler*, the way to the agent for a host that shares nothing with the container.
+//! there it can also be a *dialler*, the way to the agent for a host that shares nothing with the container. Outside of containers it is
+//! the *attacher*, which puts the host's mounts into one.
 
 #![cfg_attr(not(test), no_main)]
 
@@ -22,8 +23,10 @@ mod sys;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use box_wire::message::Verified;
 use box_wire::{Kind, Report};
 use rustix::process::DumpableBehavior;
+use setup::Step;
 
 /// The socket to the host that the agent is started with.
 const CONTROL_DESCRIPTOR: i32 = 3;
@@ -40,6 +43,8 @@ enum Role {
     Lodger(PathBuf),
     /// To carry bytes between the standard streams and the agent of this container.
     Dialler,
+    /// To put mounts of the host into a container, as told over standard input.
+    Attacher,
 }
 
 /// The whole life, and the code with which it ends. Called by [`sys::main`].
@@ -51,6 +56,7 @@ fn run(role: Role) -> i32 {
         Role::Starter => inherited().map_or(2, starter::serve),
         Role::Lodger(socket) => control::dial_host(&socket).map_or(2, |control| be_lodger(&control)),
         Role::Dialler => dialler::carry(),
+        Role::Attacher => sys::inherited(0).map_or(2, |control| be_attacher(&control)),
     }
 }
 
@@ -92,6 +98,17 @@ fn be_lodger(control: &control::Control) -> i32 {
             },
             Err(_) => 4,
         },
+    }
+}
+
+/// The life of a process that has one order to carry out.
+fn be_attacher(control: &OwnedFd) -> i32 {
+    let named = rustix::thread::set_name(c"strongbox-mount");
+    sys::default_signals();
+    let Ok((order, descriptors)) = control::receive(control, Kind::Attaching) else { return 3 };
+    match named.step("name").and_then(|()| setup::attach(&order, descriptors)) {
+        Err(failure) => report_failure(control, &failure),
+        Ok(()) => control::send_report(control, &Report::Ready(Verified::default())).map_or(4, |()| 0),
     }
 }
 

@@ -22,6 +22,7 @@ extern "C" fn main(count: libc::c_int, arguments: *const *const libc::c_char) ->
     crate::run(match (count, (1..count.min(3)).map(argument).collect::<Vec<_>>().as_slice()) {
         (_, [b"lodge", socket]) => crate::Role::Lodger(std::ffi::OsStr::from_bytes(socket).into()),
         (_, [b"dial"]) => crate::Role::Dialler,
+        (_, [b"attach"]) => crate::Role::Attacher,
         (0 | 1, _) => crate::Role::Agent,
         _ => crate::Role::Starter,
     })
@@ -50,6 +51,28 @@ pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the descriptor is open, and nothing else in this process knows of it: it is taken once, first thing in main.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Does something with the rights that a user of the host has to files, and with none of our own.
+pub(crate) fn with_files_of<T>(
+    user: box_wire::User,
+    work: impl FnOnce() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    become_for_files(user)?;
+    let done = work();
+    become_for_files(box_wire::User::ROOT)?;
+    done
+}
+
+fn become_for_files(user: box_wire::User) -> rustix::io::Result<()> {
+    // SAFETY: the calls take plain numbers and change ids of this thread, the only one. They answer the id from before, and given a
+    // number that nobody can have they change nothing, which is the one way to ask what it is now.
+    let (uid, gid) = unsafe {
+        libc::setfsgid(user.gid);
+        libc::setfsuid(user.uid);
+        (libc::setfsuid(u32::MAX), libc::setfsgid(u32::MAX))
+    };
+    if (uid.cast_unsigned(), gid.cast_unsigned()) == (user.uid, user.gid) { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// Makes this cgroup the root of a new cgroup namespace.

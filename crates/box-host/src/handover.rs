@@ -41,10 +41,11 @@ pub fn listen(directory: &OwnedFd, name: &str) -> Result<OwnedFd> {
     Ok(listener.into())
 }
 
-/// Tells an agent what to be, and hands over the descriptors that this refers to.
+/// Tells an agent what to be, and hands over the descriptors that this refers to. Waits no longer for room than for an answer.
 pub fn send<T: Serialize>(control: &UnixStream, kind: Kind, message: &T, baggage: &Baggage) -> Result<()> {
     let failed = |error: std::io::Error| Error::io("sending the plan", error);
     let bytes = frame::encode(kind, message)?;
+    control.set_write_timeout(Some(SETUP_WAIT)).map_err(failed)?;
     let descriptors: Vec<_> = baggage.0.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(box_wire::limits::PLAN_DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);

@@ -6,10 +6,13 @@
 pub mod handover;
 pub mod instance;
 pub mod journal;
+pub mod mounts;
 pub mod process;
 pub mod seccomp;
+pub mod sys;
 
 pub use instance::{InstanceKind, default_state_dir};
+pub use mounts::WORKSPACE_OWNER;
 
 use box_core::{Error, Result};
 

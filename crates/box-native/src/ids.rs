@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use box_core::{Error, Result};
+use box_host::WORKSPACE_OWNER;
+use box_host::mounts::write_file;
 use box_wire::User;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -18,11 +20,8 @@ const RANGE_IDS: u32 = 1 << 16;
 /// 32-bit numbers, which some programs and file systems mishandle.
 const FIRST_ID: u32 = 0x7000_0000;
 
-/// Ranges there are. The last is never given to a box: it owns what boxes write into workspaces of the host's root.
-const RANGES: u32 = (0x8000_0000 - FIRST_ID) / RANGE_IDS - 1;
-
-/// Who owns files that boxes make in a workspace that belongs to the host's root.
-pub const WORKSPACE_OWNER: u32 = FIRST_ID + RANGES * RANGE_IDS;
+/// Ranges there are. The one behind them is never given to a box: it owns what boxes write into workspaces of the host's root.
+const RANGES: u32 = (WORKSPACE_OWNER - FIRST_ID) / RANGE_IDS;
 
 /// The agent's id inside every box. Systems keep it unused, because it was once the error value of 16-bit ids.
 pub(crate) const AGENT_ID: u32 = 65535;
@@ -238,13 +237,6 @@ fn render(lines: &[(u32, u32, u32)]) -> String {
     lines.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes a file of `/proc` in one call, as those files want it.
-pub(crate) fn write_file(path: &str, text: &str) -> Result<()> {
-    let failed = |error: rustix::io::Errno| Error::io(format!("writing {path}"), error);
-    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
-    rustix::io::write(&file, text.as_bytes()).map(drop).map_err(failed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,6 +246,7 @@ mod tests {
         let last = IdMaps::of_range(RANGES - 1);
         assert!(last.host_user(AGENT_ID).unwrap() < WORKSPACE_OWNER);
         assert!(i32::try_from(WORKSPACE_OWNER + RANGE_IDS - 1).is_ok());
+        assert_eq!(WORKSPACE_OWNER, FIRST_ID + RANGES * RANGE_IDS, "no id lies between them");
         assert_eq!(IdMaps::of_range(0).host_user(0), Some(FIRST_ID));
         assert_eq!(IdMaps::of_range(1).host_user(0), Some(FIRST_ID + RANGE_IDS));
         assert_eq!(IdMaps::of_range(0).host_user(AGENT_ID + 1), None);

@@ -25,4 +25,4 @@ pub mod image;
 pub mod network;
 
 pub use backend::{Native, NativeConfig};
-pub use ids::WORKSPACE_OWNER;
+pub use box_host::WORKSPACE_OWNER;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::host_root::HostRoot;
-use crate::{plan, trees};
+use crate::plan;
 
 /// Room for the skeleton: names, links and a few small files.
 const BYTES_MAX: &str = "4m";
@@ -34,7 +34,7 @@ impl Skeleton {
         for step in plan::skeleton(HostRoot::get(), User::ROOT) {
             apply(&root, &step).map_err(failed)?;
         }
-        if trees::clone_mount(&root).is_err() {
+        if box_host::mounts::clone_mount(&root).is_err() {
             return Ok(None);
         }
         let devices = make_devices().map_err(failed)?;

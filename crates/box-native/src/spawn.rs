@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use box_core::{BoxSpec, Error, Grant, Guarantees, Image, MountMode, Persistence, Result};
+use box_core::{BoxSpec, Error, Grant, Guarantees, Image, Persistence, Result};
 use box_host::handover::{self, Baggage};
 use box_host::process::Process;
 use box_host::{journal, seccomp};
@@ -21,7 +21,7 @@ use crate::plan::{self, Draft, Facts, Source};
 use crate::record::Record;
 use crate::skeleton::Skeleton;
 use crate::starter::Launching;
-use crate::sys::{self, Launch, Role};
+use crate::sys::{Launch, Role};
 use crate::trees::{self, Way};
 use crate::{disk, fault, image};
 
@@ -186,7 +186,8 @@ fn complete(
     let mut baggage = Baggage::default();
     plan.listener = baggage.add(listener);
     plan.entrances = cgroup.entrances()?.into_iter().map(|entrance| baggage.add(entrance)).collect();
-    let namespace = trees::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error))?;
+    let namespace =
+        box_host::mounts::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error))?;
     for source in sources {
         plan.trees.push(match (source, &prepared.image) {
             (Source::Host(path), _) => inner.host_trees.take(&path, inner.way, &mut baggage)?,
@@ -195,7 +196,7 @@ fn complete(
             (Source::Grant(index), _) => {
                 let (grant, mount) = (&prepared.grants[index], &spec.mounts[index]);
                 let workload = (spec.user.uid, spec.user.gid);
-                trees::granted(grant, mount.mode == MountMode::Rw, maps, workload, inner.way, &mut baggage)?
+                trees::granted(grant, mount.mode, maps, workload, inner.way, &mut baggage)?
             }
             (Source::Image, Some(image)) => trees::image(image, &namespace, inner.way, &mut baggage)?,
             (Source::Image, None) => return Err(setup("image", "the plan asks for an image that there is not")),
@@ -206,7 +207,8 @@ fn complete(
         disk::make_image(disks, name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
         fault::point("disk_made");
         let mount = disk::mount_image(disks, name)?;
-        sys::map_mount_ids(&mount, namespace.as_fd()).map_err(|error| Error::io("mapping the disk's ids", error))?;
+        box_host::sys::map_mount_ids(&mount, namespace.as_fd())
+            .map_err(|error| Error::io("mapping the disk's ids", error))?;
         plan.storage = Storage::Mount(baggage.add(mount));
     }
     if spec.keeps_journal {

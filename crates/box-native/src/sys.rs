@@ -1,9 +1,11 @@
-//! The system calls that no safe wrapper offers: making the first process of a box, and changing what a mount is.
-#![expect(unsafe_code, reason = "clone3 into new namespaces and mount_setattr have no safe wrapper")]
+//! The system calls that no safe wrapper offers: making the first process of a box.
+#![expect(unsafe_code, reason = "clone3 into new namespaces has no safe wrapper")]
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use box_host::sys::{SignalMask, clone_and_run};
 
 /// The descriptor under which the agent finds its socket.
 const CONTROL_DESCRIPTOR: RawFd = 3;
@@ -93,47 +95,11 @@ pub(crate) fn launch(launch: &Launch<'_>) -> io::Result<Launched> {
     let masked = SignalMask::block_all()?;
     // SAFETY: the child runs `run_child` on a stack of its own with memory that stays valid, because this thread sleeps until
     // the child has executed the agent or died. `run_child` makes system calls only and never returns.
-    let result = unsafe { clone_and_run(&arguments, run_child, (&raw const child).cast()) };
+    let pid = unsafe { clone_and_run(&arguments, run_child, (&raw const child).cast()) };
     drop(masked);
-    let pid = u32::try_from(result).map_err(|_| errno_of(result))?;
+    let pid = pid?;
     // SAFETY: the kernel stored a descriptor that is ours alone.
     Ok(Launched { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
-}
-
-/// clone3 whose child calls `function(argument)` on the stack of `arguments` instead of returning.
-///
-/// # Safety
-/// `arguments.stack` must be a free stack; `function` must not return and must be sound in a child that shares our memory.
-#[cfg(target_arch = "x86_64")]
-unsafe fn clone_and_run(
-    arguments: &libc::clone_args,
-    function: unsafe extern "C" fn(*const c_void) -> !,
-    argument: *const c_void,
-) -> i64 {
-    let result: i64;
-    // SAFETY: the child's stack pointer is the top of its own stack, 16-byte aligned as the call expects; it takes its two
-    // registers from before the system call, which keeps them, and never falls through. The parent sees only rax change,
-    // besides what `syscall` itself clobbers.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 2f",
-            "xor ebp, ebp",
-            "mov rdi, r13",
-            "call r12",
-            "ud2",
-            "2:",
-            inlateout("rax") libc::SYS_clone3 => result,
-            in("rdi") std::ptr::from_ref(arguments),
-            in("rsi") size_of::<libc::clone_args>(),
-            in("r12") function,
-            in("r13") argument,
-            lateout("rcx") _,
-            lateout("r11") _,
-        );
-    }
-    result
 }
 
 /// The child between clone and exec. System calls only: no allocation, no lock, nothing that our threads could hold.
@@ -218,109 +184,4 @@ unsafe fn keep_capabilities() {
             }
         }
     }
-}
-
-/// All signals blocked for this thread until dropped: a handler of ours must not run in the child, on our memory.
-struct SignalMask(libc::sigset_t);
-
-impl SignalMask {
-    fn block_all() -> io::Result<Self> {
-        // SAFETY: both sets are live locals; sigfillset initialises the one, pthread_sigmask the other.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) {
-                0 => Ok(Self(before)),
-                error => Err(io::Error::from_raw_os_error(error)),
-            }
-        }
-    }
-}
-
-impl Drop for SignalMask {
-    fn drop(&mut self) {
-        // SAFETY: the set was filled by the kernel when the signals were blocked.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
-    }
-}
-
-/// Shows the files of a detached mount with the ids that a user namespace gives them.
-pub(crate) fn map_mount_ids(mount: impl AsFd, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
-    let userns_fd = u64::from(user_namespace.as_raw_fd().cast_unsigned());
-    mount_setattr(mount, libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd })
-}
-
-/// Cuts a detached mount off from where it was copied: what the host mounts below that later does not appear here.
-pub(crate) fn make_mount_private(mount: impl AsFd) -> io::Result<()> {
-    mount_setattr(mount, libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 })
-}
-
-fn mount_setattr(mount: impl AsFd, attributes: libc::mount_attr) -> io::Result<()> {
-    // SAFETY: the path is a NUL-terminated literal, the attributes outlive the call and their true size is passed.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            mount.as_fd().as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            &raw const attributes,
-            size_of::<libc::mount_attr>(),
-        )
-    };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// A process that does nothing but keep a user namespace in existence, until dropped.
-#[derive(Debug)]
-pub(crate) struct NamespaceHolder {
-    pub(crate) pid: u32,
-    pidfd: OwnedFd,
-    /// The child sleeps on it; freed after the child is gone.
-    _stack: Vec<u8>,
-}
-
-impl NamespaceHolder {
-    /// Starts the process in a new user namespace without maps.
-    pub(crate) fn start() -> io::Result<Self> {
-        let mut pidfd: RawFd = -1;
-        let mut stack = vec![0_u8; STACK_BYTES];
-        // SAFETY: all-zero is a valid clone_args.
-        let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-        let flags = libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_PIDFD;
-        arguments.flags = u64::from(flags.cast_unsigned());
-        arguments.pidfd = (&raw mut pidfd) as u64;
-        arguments.stack = stack.as_mut_ptr() as u64;
-        arguments.stack_size = STACK_BYTES as u64;
-        let masked = SignalMask::block_all()?;
-        // SAFETY: the child only sleeps, with all signals blocked, on a stack that outlives it.
-        let result = unsafe { clone_and_run(&arguments, sleep_forever, std::ptr::null()) };
-        drop(masked);
-        let pid = u32::try_from(result).map_err(|_| errno_of(result))?;
-        // SAFETY: the kernel stored a descriptor that is ours alone.
-        Ok(Self { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, _stack: stack })
-    }
-}
-
-impl Drop for NamespaceHolder {
-    fn drop(&mut self) {
-        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
-        // The child was cloned without an exit signal, so only this flag finds it.
-        // SAFETY: waitid on our own child; a null result pointer is allowed.
-        unsafe {
-            let number = self.pidfd.as_raw_fd().cast_unsigned();
-            libc::waitid(libc::P_PIDFD, number, std::ptr::null_mut(), libc::WEXITED | libc::__WALL);
-        }
-    }
-}
-
-unsafe extern "C" fn sleep_forever(_: *const c_void) -> ! {
-    loop {
-        // SAFETY: pause takes nothing and touches nothing.
-        unsafe { libc::pause() };
-    }
-}
-
-fn errno_of(result: i64) -> io::Error {
-    io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO))
 }

@@ -1,20 +1,19 @@
 //! Opens what a plan needs from outside: trees of the host, as mounts of their own or as objects to be recognised.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use box_core::{Error, Grant, Result};
+use box_core::{Error, Grant, MountMode, Result};
 use box_host::handover::Baggage;
+use box_host::mounts::{self, clone_mount, unmappable};
+use box_host::sys;
 use box_wire::plan::Tree;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-use rustix::mount::OpenTreeFlags;
-use rustix::thread::{Gid, Uid};
 
-use crate::ids::{IdMaps, WORKSPACE_OWNER, write_file};
+use crate::ids::IdMaps;
 use crate::image::RootTree;
-use crate::sys;
 
 /// How trees get into a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +65,7 @@ pub(crate) fn shared(part: &OwnedFd, user_namespace: &OwnedFd, baggage: &mut Bag
 /// A granted mount. Where ids can be mapped, the workload is the owner of the tree on the host, and nobody else.
 pub(crate) fn granted(
     grant: &Grant,
-    writable: bool,
+    mode: MountMode,
     maps: &IdMaps,
     workload: (u32, u32),
     way: Way,
@@ -78,20 +77,7 @@ pub(crate) fn granted(
     let (Some(user), Some(group)) = (maps.host_user(workload.0), maps.host_group(workload.1)) else {
         return Err(box_wire::Invalid::new("user", workload.0, "an id that the box has").into());
     };
-    let mut owner = (grant.uid, grant.gid);
-    if owner.0 == 0 {
-        // What a box writes must never belong to the host's root, so the tree itself is handed to an owner that is nobody.
-        owner.0 = WORKSPACE_OWNER;
-        if writable {
-            hand_over(grant)?;
-        }
-    }
-    if owner.1 == 0 {
-        owner.1 = WORKSPACE_OWNER;
-    }
-    let mount =
-        clone_mount(&grant.object).map_err(|error| Error::io(format!("taking {}", grant.path.display()), error))?;
-    map_ids(&mount, &[(owner.0, user)], &[(owner.1, group)]).map_err(|error| unmappable(&grant.path, &error))?;
+    let mount = mounts::of_grant(grant, mode, (user, group))?;
     Ok(Tree::Mount(baggage.add(mount)))
 }
 
@@ -117,51 +103,5 @@ fn tree_of(object: &OwnedFd, path: &Path, way: Way, baggage: &mut Baggage) -> Re
             })?;
             Ok(Tree::Path { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino })
         }
-    }
-}
-
-/// A detached copy of what is mounted at an object, without what is mounted below it now or later.
-pub(crate) fn clone_mount(object: &OwnedFd) -> std::io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    let mount = rustix::mount::open_tree(object, "", flags)?;
-    sys::make_mount_private(&mount)?;
-    Ok(mount)
-}
-
-/// Gives a tree of the host's root to nobody, so that a box can write into it.
-fn hand_over(grant: &Grant) -> Result<()> {
-    let link = format!("/proc/self/fd/{}", grant.object.as_raw_fd());
-    let gid = (grant.gid == 0).then(|| Gid::from_raw(WORKSPACE_OWNER));
-    rustix::fs::chown(link, Some(Uid::from_raw(WORKSPACE_OWNER)), gid)
-        .map_err(|error| Error::io(format!("giving {} to the boxes", grant.path.display()), error))
-}
-
-/// Shows a mount's files with other ids: each pair is the id on disk and the id of the host that stands for it.
-fn map_ids(mount: &OwnedFd, users: &[(u32, u32)], groups: &[(u32, u32)]) -> std::io::Result<()> {
-    let holder = sys::NamespaceHolder::start()?;
-    let line = |(disk, shown): &(u32, u32)| format!("{disk} {shown} 1");
-    let lines = |pairs: &[(u32, u32)]| {
-        pairs.iter().map(line).collect::<Vec<_>>().join(
-            "
-",
-        )
-    };
-    write_file(&format!("/proc/{}/uid_map", holder.pid), &lines(users)).map_err(std::io::Error::other)?;
-    write_file(&format!("/proc/{}/gid_map", holder.pid), &lines(groups)).map_err(std::io::Error::other)?;
-    let namespace = open_user_namespace(holder.pid)?;
-    sys::map_mount_ids(mount, namespace.as_fd())
-}
-
-/// The user namespace of a process.
-pub(crate) fn open_user_namespace(pid: u32) -> std::io::Result<OwnedFd> {
-    let path = format!("/proc/{pid}/ns/user");
-    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-fn unmappable(path: &Path, error: &std::io::Error) -> Error {
-    Error::Unavailable {
-        what: format!("mounting {}", path.display()),
-        reason: format!("its file system cannot show files with other ids ({error})"),
-        fix: "move it to ext4, xfs, btrfs or tmpfs".to_owned(),
     }
 }

@@ -27,6 +27,8 @@ pub enum Kind {
     Resize = 5,
     /// Host → agent, once, over the socket that an agent in an engine's container dials: a [`crate::Lodging`].
     Lodging = 6,
+    /// Host → helper, once, over the socket that it is started with: a [`crate::plan::Attaching`].
+    Attaching = 7,
     /// Agent → host, once, after the plan: a [`crate::Report`].
     Report = 16,
     /// Agent → host: a [`crate::Event`].
@@ -46,6 +48,7 @@ impl Kind {
             4 => Self::StdinEnd,
             5 => Self::Resize,
             6 => Self::Lodging,
+            7 => Self::Attaching,
             16 => Self::Report,
             17 => Self::Event,
             18 => Self::Stdout,
@@ -57,7 +60,7 @@ impl Kind {
     /// The most payload a frame of this kind may announce.
     pub fn payload_bytes_max(self) -> usize {
         match self {
-            Self::Plan | Self::Lodging | Self::Request => limits::HOST_MESSAGE_BYTES_MAX,
+            Self::Plan | Self::Lodging | Self::Attaching | Self::Request => limits::HOST_MESSAGE_BYTES_MAX,
             Self::Report | Self::Event => limits::BOX_MESSAGE_BYTES_MAX,
             Self::Stdin | Self::Stdout | Self::Stderr => limits::DATA_BYTES_MAX,
             Self::StdinEnd => 0,

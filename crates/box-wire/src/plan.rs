@@ -86,6 +86,30 @@ pub struct Sight {
     pub read_only: bool,
 }
 
+/// Mounts for a container that an engine made, told to a helper that the host starts outside of all boxes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attaching {
+    /// The process whose mount namespace is entered.
+    pub process: DescriptorIndex,
+    /// The root of that process.
+    pub root: DescriptorIndex,
+    /// The list of its mounts, as in `/proc/<pid>/mountinfo`.
+    pub mount_table: DescriptorIndex,
+    /// To whom belongs what has to be made, by ids of the host.
+    pub owner: User,
+    /// The mounts, in order.
+    pub places: Vec<Placing>,
+}
+
+/// One mount and its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placing {
+    /// The detached mount, with everything set that restricts it.
+    pub mount: DescriptorIndex,
+    /// Where it is put; made when missing, as the mount's kind asks.
+    pub path: GuestPath,
+}
+
 /// Position in the list of descriptors that travelled with the plan.
 pub type DescriptorIndex = u32;
 

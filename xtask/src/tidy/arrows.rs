@@ -17,7 +17,7 @@ const ARROWS: &[(&str, Sees)] = &[
     ("box-agent", Sees::Only(&["box-wire"])),
     ("box-agent-image", Sees::Only(&[])),
     ("box-core", Sees::Only(&["box-wire"])),
-    ("box-host", Sees::Only(&["box-core", "box-wire"])),
+    ("box-host", Sees::Only(&["box-core", "box-wire", "box-agent-image"])),
     ("box-images", Sees::Only(&["box-core", "box-wire"])),
     ("box-native", Sees::Only(&["box-core", "box-host", "box-images", "box-wire", "box-agent-image"])),
     ("box-docker", Sees::Only(&["box-core", "box-host", "box-wire", "box-agent-image"])),

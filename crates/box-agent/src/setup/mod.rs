@@ -1,5 +1,6 @@
 //! Turns fresh namespaces into a box, in an order that never changes. The first failure ends everything.
 
+mod attaching;
 mod confine;
 mod lodging;
 mod mounts;
@@ -17,6 +18,7 @@ use rustix::thread::{Gid, Uid};
 
 use crate::sys;
 
+pub(crate) use attaching::attach;
 pub(crate) use confine::confine_workload;
 pub(crate) use lodging::move_in;
 

@@ -4,13 +4,13 @@ use std::os::fd::AsFd;
 
 use box_core::Error;
 use box_core::backend::Finding;
+use box_host::sys::{NamespaceHolder, map_mount_ids};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::{good, is_root, weaker};
 use crate::ids::IdMaps;
 use crate::program;
-use crate::sys::{NamespaceHolder, map_mount_ids};
 
 /// Ids that a box has besides its root: its users and its agent.
 const IDS_PER_BOX: u32 = 65535;

@@ -1,0 +1,277 @@
+//! Mounts that really are put into another mount namespace. Needs root; an ordinary user is told so.
+
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails is a failed test, and it may say why")]
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use box_core::{Error, Grant, MountMode, MountPolicy, MountSpec, Origin, Result};
+use box_host::WORKSPACE_OWNER;
+use box_host::mounts::{Attachment, attach};
+use box_wire::plan::Sight;
+
+/// Who runs in the container; nobody on any machine.
+const WORKLOAD: (u32, u32) = (0x7ABC_0001, 0x7ABC_0002);
+
+/// What an engine would have made: a read-only root with a link in it, writable places, and a first process that waits.
+const HOUSE: &str = r#"
+    set -e
+    mount -t tmpfs -o size=4m,mode=755 house "$1"
+    cd "$1"
+    mkdir usr workspace skills shared
+    mount --rbind /usr usr
+    for name in bin lib lib64; do
+        if test -L /$name; then cp -P /$name .; elif test -d /$name; then mkdir $name; mount --rbind /$name $name; fi
+    done
+    ln -s /workspace link
+    touch note
+    mount -t tmpfs -o size=1m,mode=1777 place workspace
+    mount -t tmpfs -o size=1m,mode=755 place skills
+    mount -t tmpfs -o size=1m,mode=1777 place shared
+    mount --make-shared shared
+    mount -o remount,ro "$1"
+    exec chroot "$1" sh -c 'echo; exec cat'
+"#;
+
+/// A container without an engine. Its processes end with it, and so do all mounts in it.
+struct House {
+    place: tempfile::TempDir,
+    first: Child,
+    pidfd: OwnedFd,
+}
+
+impl House {
+    fn build() -> Option<Self> {
+        Self::build_by(HOUSE)
+    }
+
+    fn build_by(script: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("left out, because only root can make a container to put mounts into");
+            return None;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let mut first = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", script, "house"])
+            .arg(place.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Said from within: before it has a root of its own, its root is the host's.
+        first.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let pid = rustix::process::Pid::from_child(&first);
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        Some(Self { place, first, pidfd })
+    }
+
+    fn attach(&self, attachments: &[Attachment]) -> Result<Vec<Sight>> {
+        attach(self.pidfd.as_fd(), WORKLOAD, attachments)
+    }
+
+    /// A place in the container, for us.
+    fn inside(&self, path: &str) -> PathBuf {
+        format!("/proc/{}/root{path}", self.first.id()).into()
+    }
+
+    /// Runs a script in the container as this user.
+    fn run(&self, (uid, gid): (u32, u32), script: &str) -> Output {
+        let user = format!("--userspec={uid}:{gid}");
+        Command::new("chroot")
+            .args([&user, "--groups="])
+            .arg(self.inside("/"))
+            .args(["sh", "-c", script])
+            .output()
+            .unwrap()
+    }
+
+    /// The options of a mount in the container.
+    fn options(&self, target: &str) -> Option<String> {
+        let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.first.id())).unwrap();
+        let line = table.lines().rfind(|line| line.split(' ').nth(4) == Some(target))?;
+        line.split(' ').nth(5).map(str::to_owned)
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.first.kill().unwrap();
+        self.first.wait().unwrap();
+    }
+}
+
+fn grant(source: &Path) -> Grant {
+    let spec = MountSpec {
+        source: source.to_owned(),
+        target: "/anywhere".parse().unwrap(),
+        mode: MountMode::Ro,
+        origin: Origin::Operator,
+    };
+    MountPolicy::default().grant(&spec).unwrap()
+}
+
+fn attachment(source: &Path, target: &str, mode: MountMode) -> Attachment {
+    Attachment { grant: grant(source), target: target.parse().unwrap(), mode }
+}
+
+fn owner_of(path: &Path) -> (u32, u32) {
+    let metadata = fs::symlink_metadata(path).unwrap();
+    (metadata.uid(), metadata.gid())
+}
+
+fn reason(error: &Error) -> String {
+    assert_eq!(error.code(), "setup_failed", "{error}");
+    error.to_string()
+}
+
+#[test]
+fn the_workload_owns_what_the_owner_of_the_tree_owns() {
+    let Some(house) = House::build() else { return };
+    let tree = tempfile::tempdir().unwrap();
+    chown(tree.path(), Some(1234), Some(2345)).unwrap();
+    fs::write(tree.path().join("roots"), "x").unwrap();
+    let sights = house.attach(&[attachment(tree.path(), "/workspace", MountMode::Rw)]).unwrap();
+    let metadata = fs::metadata(tree.path()).unwrap();
+    let path = "/workspace".parse().unwrap();
+    assert_eq!(sights, [Sight { path, device: metadata.dev(), inode: metadata.ino(), read_only: false }]);
+    assert_eq!(fs::metadata(house.inside("/workspace")).unwrap().ino(), metadata.ino());
+    assert_eq!(owner_of(&house.inside("/workspace")), WORKLOAD);
+    assert_eq!(owner_of(&house.inside("/workspace/roots")), (65534, 65534), "nobody, seen from inside");
+    let options = house.options("/workspace").unwrap();
+    assert!(options.contains("rw") && options.contains("nosuid") && options.contains("nodev"), "{options}");
+    assert!(house.run(WORKLOAD, "echo hello > /workspace/new").status.success());
+    assert_eq!(owner_of(&tree.path().join("new")), (1234, 2345));
+    let stranger = house.run((WORKLOAD.0 + 7, WORKLOAD.1 + 7), "echo hello > /workspace/other");
+    assert!(!stranger.status.success() && !tree.path().join("other").exists());
+}
+
+#[test]
+fn a_tree_of_the_hosts_root_is_handed_over_only_to_be_written() {
+    let Some(house) = House::build() else { return };
+    let (written, read) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let attachments =
+        [attachment(written.path(), "/workspace", MountMode::Rw), attachment(read.path(), "/skills", MountMode::Ro)];
+    let sights = house.attach(&attachments).unwrap();
+    assert_eq!(sights.iter().map(|sight| sight.read_only).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(owner_of(written.path()), (WORKSPACE_OWNER, WORKSPACE_OWNER));
+    assert_eq!(owner_of(read.path()), (0, 0));
+    assert!(house.run(WORKLOAD, "mkdir /workspace/made").status.success());
+    assert_eq!(owner_of(&written.path().join("made")), (WORKSPACE_OWNER, WORKSPACE_OWNER));
+    let refused = fs::write(house.inside("/skills/new"), "by root").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert!(house.options("/skills").unwrap().starts_with("ro,nosuid,nodev"));
+}
+
+#[test]
+fn what_lies_in_another_tree_comes_after_it_and_is_made_where_it_is_missing() {
+    let Some(house) = House::build() else { return };
+    let (outer, inner, place) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = inner.path().join("file");
+    fs::write(&file, "words").unwrap();
+    let attachments = [
+        attachment(&file, "/skills/a/note", MountMode::Ro),
+        attachment(inner.path(), "/workspace/.skills/one", MountMode::Ro),
+        attachment(outer.path(), "/workspace", MountMode::Rw),
+        attachment(place.path(), "/skills/b", MountMode::Rw),
+    ];
+    let sights = house.attach(&attachments).unwrap();
+    assert_eq!(sights[1].path.as_str(), "/workspace/.skills/one");
+    assert_eq!(fs::read_to_string(house.inside("/skills/a/note")).unwrap(), "words");
+    assert_eq!(fs::read_to_string(house.inside("/workspace/.skills/one/file")).unwrap(), "words");
+    for made in [".skills", ".skills/one"] {
+        assert_eq!(owner_of(&outer.path().join(made)), (WORKSPACE_OWNER, WORKSPACE_OWNER), "{made}");
+        assert_eq!(fs::metadata(outer.path().join(made)).unwrap().mode() & 0o7777, 0o755, "{made}");
+    }
+    assert_eq!(owner_of(&house.inside("/skills/a")), WORKLOAD, "also where only root may make it");
+}
+
+#[test]
+fn nothing_is_put_where_a_link_leads() {
+    let Some(house) = House::build() else { return };
+    let (tree, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    symlink("/workspace", other.path().join("inner")).unwrap();
+    let file = tree.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let before = house.options("/workspace");
+    for (source, target, culprit) in [
+        (tree.path(), "/link", "/link is a symbolic link"),
+        (file.as_path(), "/link", "/link is a symbolic link"),
+        (tree.path(), "/link/below", "/link is a symbolic link"),
+        (tree.path(), "/skills/inner/below", "/skills/inner is a symbolic link"),
+    ] {
+        let attachments =
+            [attachment(other.path(), "/skills", MountMode::Rw), attachment(source, target, MountMode::Rw)];
+        let told = reason(&house.attach(&attachments).unwrap_err());
+        assert!(told.contains(target) && told.contains(culprit), "{told}");
+    }
+    assert_eq!(house.options("/workspace"), before);
+    assert!(fs::read_dir(house.inside("/workspace")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_place_that_cannot_be_made_is_named() {
+    let Some(house) = House::build() else { return };
+    let tree = tempfile::tempdir().unwrap();
+    let file = tree.path().join("file");
+    fs::write(&file, "x").unwrap();
+    for (source, target, said) in [
+        (tree.path(), "/data/deep", "/data does not exist and lies where nothing can be made"),
+        (tree.path(), "/note", "it is a file, and the source is a directory"),
+        (file.as_path(), "/workspace", "it is a directory, and the source is a file"),
+        (tree.path(), "/note/below", "is not a directory"),
+        (tree.path(), "/", "never covered"),
+        (tree.path(), "/shared", "is shared"),
+        (tree.path(), "/shared/below", "is shared"),
+    ] {
+        let told = reason(&house.attach(&[attachment(source, target, MountMode::Rw)]).unwrap_err());
+        assert!(told.contains(said), "{target}: {told}");
+    }
+}
+
+#[test]
+fn nothing_is_left_on_the_host_but_what_was_made_in_the_trees() {
+    let Some(house) = House::build() else { return };
+    let tree = tempfile::tempdir().unwrap();
+    house.attach(&[attachment(tree.path(), "/workspace", MountMode::Rw)]).unwrap();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    for place in [house.place.path(), tree.path()] {
+        assert!(!table.contains(place.to_str().unwrap()), "{table}");
+    }
+    // Only those that this thread started, because other tests run beside this one.
+    let children = fs::read_to_string("/proc/thread-self/children").unwrap();
+    assert_eq!(children.trim(), house.first.id().to_string(), "the helper was reaped");
+}
+
+#[test]
+fn a_container_that_ended_is_gone_and_root_is_nobodys_workload() {
+    let Some(mut house) = House::build() else {
+        let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).unwrap();
+        let tree = tempfile::tempdir().unwrap();
+        let refused = attach(own.as_fd(), WORKLOAD, &[attachment(tree.path(), "/workspace", MountMode::Rw)]);
+        assert_eq!(refused.unwrap_err().code(), "unavailable");
+        return;
+    };
+    let tree = tempfile::tempdir().unwrap();
+    let attachments = [attachment(tree.path(), "/workspace", MountMode::Rw)];
+    assert_eq!(attach(house.pidfd.as_fd(), (0, 0), &attachments).unwrap_err().code(), "invalid");
+    assert_eq!(house.attach(&[]).unwrap(), []);
+    house.first.kill().unwrap();
+    house.first.wait().unwrap();
+    assert_eq!(house.attach(&attachments).unwrap_err().code(), "box_gone");
+    assert_eq!(owner_of(tree.path()), (0, 0), "nothing was done to the tree");
+}
+
+#[test]
+fn a_process_that_still_has_the_hosts_root_is_no_container() {
+    let Some(house) = House::build_by("echo; exec cat") else { return };
+    let tree = tempfile::tempdir().unwrap();
+    // A place that exists, so that a failure of this test would harm nobody but the process above.
+    let target = tree.path().to_str().unwrap();
+    let told = reason(&house.attach(&[attachment(tree.path(), target, MountMode::Ro)]).unwrap_err());
+    assert!(told.contains("is the host's"), "{told}");
+}
