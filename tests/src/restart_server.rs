@@ -137,7 +137,12 @@ where
     let place = Arc::new(Place::fresh().await.context("a fresh place")?);
     let outcome = case(Arc::clone(&place)).await;
     let ended = place.end().await;
-    let outcome = outcome.and(ended).and(place.settled().await.context("after the case"));
+    let clean = ended.and(place.settled().await.context("after the case"));
+    // What was left behind counts also after a case that could not run.
+    let outcome = match outcome {
+        Err(error) if error.is::<Skip>() => clean.and(Err(error)),
+        outcome => outcome.and(clean),
+    };
     let told = |error: anyhow::Error| if error.is::<Skip>() { error } else { explained(&place, &error) };
     outcome.map_err(told)
 }

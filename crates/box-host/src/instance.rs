@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! <state>/images/                    unpacked root file systems
+//! <state>/agent-<hash>               the agent, for engines that can only be told a path
 //! <state>/disks/<instance>.<box>     what boxes keep on disk
 //! <state>/journals/<instance>.<box>/ what execs in them wrote
 //! <run>/instances.lock               held for moments, while instances come and go
@@ -16,6 +17,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use box_core::{Error, Result};
 use box_wire::BoxId;
@@ -30,6 +32,12 @@ const EPHEMERAL: &str = "run-";
 
 /// Longest name of a persistent instance.
 const NAME_BYTES_MAX: usize = 48;
+
+/// How long a lease may take to come free after its holder was killed.
+const LEASE_WAIT: Duration = Duration::from_secs(2);
+
+/// Time between two looks at a lease that is held.
+const LEASE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Whether an instance outlives its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,11 +148,11 @@ impl Instance {
             InstanceKind::Persistent(name) => checked_name(name)?,
         };
         let failed = |error: Errno| Error::io(format!("starting the instance {name}"), error);
-        let guard = guard(&state.run)?;
+        let guard = guard(state)?;
         let instances = open_directory(&state.run, "instances").map_err(failed)?;
         make_directory(&instances, &name).map_err(failed)?;
         let directory = open_directory(&instances, &name).map_err(failed)?;
-        let Some(lease) = try_lock(&directory).map_err(failed)? else {
+        let Some(lease) = lock_soon(&directory).map_err(failed)? else {
             return Err(Error::Unavailable {
                 what: format!("the instance {name}"),
                 reason: "another process is running it".to_owned(),
@@ -197,7 +205,7 @@ impl Instance {
 
 /// Removes disks and journals whose ephemeral instance is gone without a trace, as after a reboot.
 pub fn sweep_storage(state: &State) -> Result<()> {
-    let _guard = guard(&state.run)?;
+    let _guard = guard(state)?;
     let instances = open_directory(&state.run, "instances").map_err(|error| Error::io("opening instances", error))?;
     let is_left = |name: &String| {
         let owner = name.trim_start_matches('.').split('.').next().unwrap_or_default();
@@ -218,7 +226,7 @@ impl Remains {
     /// Every ephemeral instance whose process is gone.
     pub fn find(state: &State) -> Result<Vec<Self>> {
         let failed = |error: Errno| Error::io("looking for instances that died", error);
-        let _guard = guard(&state.run)?;
+        let _guard = guard(state)?;
         let instances = open_directory(&state.run, "instances").map_err(failed)?;
         let mut found = Vec::new();
         for name in names(&instances).into_iter().filter(|name| name.starts_with(EPHEMERAL)) {
@@ -257,12 +265,24 @@ impl Remains {
 }
 
 /// Held for the moments in which instances come and go, so that a new one is never taken for a dead one.
-fn guard(run: &OwnedFd) -> Result<OwnedFd> {
+pub(crate) fn guard(state: &State) -> Result<OwnedFd> {
     let failed = |error: Errno| Error::io("locking the state directory", error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(run, "instances.lock", flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
+    let file = rustix::fs::openat(&state.run, "instances.lock", flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(failed)?;
     Ok(file)
+}
+
+/// Takes the lease of an instance, if nobody has it or somebody is just giving it back: what a process that was killed had forked a
+/// moment before holds its lock until it has closed what it inherited.
+fn lock_soon(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+    let patience = Instant::now() + LEASE_WAIT;
+    loop {
+        match try_lock(directory)? {
+            None if Instant::now() < patience => std::thread::sleep(LEASE_PAUSE),
+            taken_or_not => return Ok(taken_or_not),
+        }
+    }
 }
 
 /// Takes the lease of an instance, if nobody has it.
@@ -382,12 +402,8 @@ mod tests {
         let first = Instance::start(&state, kind.clone()).unwrap();
         assert_eq!(Instance::start(&state, kind.clone()).unwrap_err().code(), "unavailable");
         drop(first);
-        // Tests beside this one fork, and a fork holds the lock until it is over.
-        let again = (0..100).find_map(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            Instance::start(&state, kind.clone()).ok()
-        });
-        assert!(again.is_some());
+        // Tests beside this one fork, and a fork holds the lock until it is over; that is waited for.
+        assert!(Instance::start(&state, kind).is_ok());
         assert!(Instance::start(&state, InstanceKind::Persistent("run-x".to_owned())).is_err());
     }
 

@@ -3,6 +3,10 @@
 //!
 //! Nothing here makes a box. A backend does that, in its own way, and then hands over to the agent in the way of this crate.
 
+mod agent_file;
+
+pub mod cgroup_files;
+pub mod door;
 pub mod handover;
 pub mod instance;
 pub mod journal;
@@ -11,6 +15,7 @@ pub mod process;
 pub mod seccomp;
 pub mod sys;
 
+pub use agent_file::agent_file;
 pub use instance::{InstanceKind, default_state_dir};
 pub use mounts::WORKSPACE_OWNER;
 

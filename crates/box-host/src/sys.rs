@@ -1,9 +1,11 @@
-//! The system calls that no safe wrapper offers: changing what a mount is, and making processes that share our memory.
+//! The system calls that no safe wrapper offers: changing what a mount is, making processes that share our memory, and
+//! asking who is at the other end.
 #![expect(unsafe_code, reason = "clone3 and mount_setattr have no safe wrapper")]
 
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 
 /// Stack of a process that only sleeps.
 const STACK_BYTES: usize = 64 << 10;
@@ -40,6 +42,21 @@ fn mount_setattr(mount: impl AsFd, flags: i32, attributes: libc::mount_attr) -> 
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Who connected a stream, by its number here; nothing where it lives outside of what we can see.
+pub fn peer_pid(stream: &UnixStream) -> io::Result<Option<u32>> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or_default();
+    // SAFETY: the buffer is a live local of exactly the size that is passed, and so is the length.
+    let result = unsafe {
+        let into = (&raw mut peer).cast();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, into, &raw mut length)
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u32::try_from(peer.pid).ok().filter(|&pid| pid > 0))
 }
 
 /// A process that does nothing but keep a user namespace in existence, until dropped.

@@ -28,7 +28,10 @@ async fn killed_at(place: Arc<Place>, step: &'static str) -> Result<()> {
     let first = if in_recovery { BEFORE_RECOVERY } else { step };
     let mut story = Story { second: second_session(step), ..Story::default() };
     match place.start_with(&Orders::dying_at(first)).await {
-        Ok(server) => story.tell(&server).await?,
+        Ok(server) => {
+            story.tell(&server).await?;
+            server.kill().await?;
+        }
         // It died while it started, before anything could be acknowledged.
         Err(_) => story.died = true,
     }

@@ -1,11 +1,10 @@
 //! What this machine has of cgroups, and what of it we may use.
 
-use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use box_host::cgroup_files::{Hierarchy as Mount, parse_hierarchies};
 use rustix::fs::{Access, Mode, OFlags};
 
 use super::hybrid::Hierarchy;
@@ -21,21 +20,11 @@ const TOP_NAME: &str = "strongbox";
 /// Controllers that are handed to boxes on v2, where they exist. Without the first two there is no point.
 const CONTROLLERS: [&str; 4] = ["memory", "pids", "cpu", "io"];
 
-/// A mounted hierarchy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Mount {
-    point: PathBuf,
-    /// What part of the hierarchy is mounted.
-    root: String,
-    /// Controllers of a v1 hierarchy; nothing for v2.
-    v1_controllers: Option<Vec<String>>,
-}
-
 /// Looks at the machine; makes and moves nothing.
 pub(super) fn detect() -> Cgroups {
     let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = parse_mounts(&mountinfo);
+    let mounts = parse_hierarchies(&mountinfo);
     let place = if rustix::process::geteuid().is_root() {
         Place::Root
     } else {
@@ -83,8 +72,7 @@ impl Place {
 
     /// A v1 hierarchy with a controller that we use and a place for us.
     fn v1_hierarchy(self, mount: &Mount) -> Option<Hierarchy> {
-        let has = |name: &str| mount.v1_controllers.iter().flatten().any(|controller| controller == name);
-        let (memory, pids, cpu) = (has("memory"), has("pids"), has("cpu"));
+        let (memory, pids, cpu) = (mount.carries("memory"), mount.carries("pids"), mount.carries("cpu"));
         if !(memory || pids || cpu) {
             return None;
         }
@@ -187,9 +175,8 @@ fn is_shared(base: &OwnedFd) -> bool {
 /// The v2 directory that we run in; its parent if we moved into a leaf of it before.
 fn own_directory(mount: &Mount, own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let below = path.strip_prefix(mount.root.trim_end_matches('/'))?.trim_start_matches('/');
-    let below = below.strip_suffix(HOST_LEAF).unwrap_or(below).trim_end_matches('/');
-    (!below.split('/').any(|part| part == "..")).then(|| mount.point.join(below))
+    let path = path.strip_suffix(HOST_LEAF).map_or(path, |base| base.trim_end_matches('/'));
+    mount.directory(path)
 }
 
 fn open_of_kind(path: &Path, magic: u64) -> Option<OwnedFd> {
@@ -197,43 +184,6 @@ fn open_of_kind(path: &Path, magic: u64) -> Option<OwnedFd> {
     let directory = rustix::fs::open(path, flags, Mode::empty()).ok()?;
     let kind = rustix::fs::fstatfs(&directory).ok()?.f_type;
     (u64::try_from(kind).ok()? == magic).then_some(directory)
-}
-
-/// Cgroup hierarchies in the format of `/proc/self/mountinfo`.
-fn parse_mounts(mountinfo: &[u8]) -> Vec<Mount> {
-    mountinfo.split(|&byte| byte == b'\n').filter_map(parse_mount).collect()
-}
-
-fn parse_mount(line: &[u8]) -> Option<Mount> {
-    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-    let separator = fields.iter().position(|field| *field == b"-")?;
-    let kind = *fields.get(separator + 1)?;
-    let options = String::from_utf8_lossy(fields.get(separator + 3)?).into_owned();
-    let v1_controllers = match kind {
-        b"cgroup" => Some(options.split(',').map(str::to_owned).collect()),
-        b"cgroup2" => None,
-        _ => return None,
-    };
-    let point = PathBuf::from(OsString::from_vec(unescape(fields.get(4)?)));
-    let root = String::from_utf8_lossy(&unescape(fields.get(3)?)).into_owned();
-    Some(Mount { point, root, v1_controllers })
-}
-
-/// Undoes the octal escapes in which the kernel writes white space.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, after)) = rest.split_first() {
-        let code = after.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
-        if let Some(byte) = code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            plain.push(byte);
-            rest = &after[3..];
-        } else {
-            plain.push(first);
-            rest = after;
-        }
-    }
-    plain
 }
 
 #[cfg(test)]
@@ -244,16 +194,6 @@ mod tests {
         32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
         35 31 0:32 /a /sys/fs/cgroup/my\\040memory rw - cgroup cgroup rw,memory\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-
-    #[test]
-    fn hierarchies_are_found_by_type_and_option_not_by_path() {
-        let mounts = parse_mounts(HYBRID);
-        assert_eq!(mounts.len(), 3);
-        assert_eq!(mounts[0].v1_controllers, Some(vec!["rw".into(), "cpu".into(), "cpuacct".into()]));
-        assert_eq!(mounts[1].point, Path::new("/sys/fs/cgroup/my memory"));
-        assert_eq!(mounts[1].root, "/a");
-        assert_eq!(mounts[2].v1_controllers, None);
-    }
 
     #[test]
     fn own_directory_leaves_our_leaf_and_never_leaves_the_mount() {
@@ -268,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_fix_names_what_is_missing_and_nothing_else() {
-        let fix = fix_command(&["memory", "v2"], &parse_mounts(HYBRID), Place::User(1000, 100));
+        let fix = fix_command(&["memory", "v2"], &parse_hierarchies(HYBRID), Place::User(1000, 100));
         assert!(fix.contains("/sys/fs/cgroup/my memory/strongbox-1000"), "{fix}");
         assert!(fix.contains("chown -R 1000:100"), "{fix}");
         assert!(!fix.contains("cpuacct"), "{fix}");

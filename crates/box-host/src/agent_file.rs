@@ -1,0 +1,137 @@
+//! The agent as a file, for engines that can only be told a path.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use box_core::hexadecimal::sha256;
+use box_core::{Error, Result};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::instance::{self, State};
+
+/// Digits of the agent's hash that tell its file from those of other versions.
+const HASH_CHARS: usize = 16;
+
+/// Everybody may execute it, nobody may change it.
+const FILE_MODE: u32 = 0o555;
+
+/// The file that holds the agent, written when it is not there yet or holds anything else. Those of other versions are left alone:
+/// boxes may live that were started from them.
+pub fn agent_file(state: &State) -> Result<PathBuf> {
+    let name = format!("agent-{}", &sha256(box_agent_image::AGENT)[..HASH_CHARS]);
+    let path = state.path.join(&name);
+    let failed = |error: Errno| Error::io(format!("writing the agent to {}", path.display()), error);
+    let directory = instance::open_directory(CWD, &state.path).map_err(failed)?;
+    let _guard = instance::guard(state)?;
+    if !holds_agent(&directory, &name).map_err(failed)? {
+        write(&directory, &name).map_err(failed)?;
+    }
+    Ok(path)
+}
+
+/// Whether this is a file of ours that holds the agent and nothing else.
+fn holds_agent(directory: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT | Errno::LOOP | Errno::ACCESS) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let stat = rustix::fs::fstat(&file)?;
+    let agent = box_agent_image::AGENT;
+    let fits = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_mode & 0o7777 == FILE_MODE
+        && stat.st_uid == rustix::process::geteuid().as_raw()
+        && u64::try_from(stat.st_size) == Ok(agent.len() as u64);
+    if !fits {
+        return Ok(false);
+    }
+    let mut found = vec![0; agent.len()];
+    let mut filled = 0;
+    while filled < found.len() {
+        match rustix::io::read(&file, &mut found[filled..])? {
+            0 => return Ok(false),
+            count => filled += count,
+        }
+    }
+    Ok(sha256(&found) == sha256(agent))
+}
+
+/// Writes the file beside its place and moves it there whole. The caller holds the lock, so a half-written one is nobody's.
+fn write(directory: &OwnedFd, name: &str) -> rustix::io::Result<()> {
+    let partial = format!(".{name}.partial");
+    match rustix::fs::unlinkat(directory, &partial, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, &partial, flags, Mode::from_raw_mode(0o600))?;
+    let mut rest = box_agent_image::AGENT;
+    while !rest.is_empty() {
+        let count = rustix::io::write(&file, rest)?;
+        rest = &rest[count..];
+    }
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(FILE_MODE))?;
+    rustix::fs::fsync(&file)?;
+    rustix::fs::renameat(directory, &partial, directory, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    #[test]
+    fn the_agent_is_written_once_and_others_are_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        let older = directory.path().join("agent-0123456789abcdef");
+        fs::write(&older, "an older one").unwrap();
+        let path = agent_file(&state).unwrap();
+        let made = fs::metadata(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), box_agent_image::AGENT);
+        assert_eq!(made.mode() & 0o7777, 0o555);
+        assert_eq!(agent_file(&state).unwrap(), path);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), made.ino(), "not written again");
+        assert_eq!(fs::read(&older).unwrap(), b"an older one");
+        let ends = std::process::Command::new(&path).arg("attach").stdin(std::process::Stdio::null()).status().unwrap();
+        assert_eq!(ends.code(), Some(3), "it runs, and waits for no word that never comes");
+    }
+
+    #[test]
+    fn whatever_is_not_the_agent_gives_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        let path = agent_file(&state).unwrap();
+        let outside = directory.path().join("outside");
+        fs::write(&outside, "not ours").unwrap();
+        let spoil: [&dyn Fn(); 4] = [
+            &|| {
+                let mut wrong = box_agent_image::AGENT.to_vec();
+                *wrong.last_mut().unwrap() ^= 1;
+                fs::write(&path, wrong).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o555)).unwrap();
+            },
+            &|| fs::write(&path, "short").unwrap(),
+            &|| symlink(&outside, &path).unwrap(),
+            &|| {
+                fs::write(&path, box_agent_image::AGENT).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+            },
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            fs::remove_file(&path).unwrap();
+            spoil();
+            agent_file(&state).unwrap();
+            let made = fs::symlink_metadata(&path).unwrap();
+            assert!(made.is_file() && made.mode() & 0o7777 == 0o555, "{index}");
+            assert_eq!(fs::read(&path).unwrap(), box_agent_image::AGENT, "{index}");
+        }
+        assert_eq!(fs::read(&outside).unwrap(), b"not ours");
+        let partial =
+            |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().to_string_lossy().contains("partial");
+        assert!(!fs::read_dir(directory.path()).unwrap().any(partial));
+    }
+}
