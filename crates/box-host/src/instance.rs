@@ -15,7 +15,7 @@
 //! A lock belongs to an open file, so the kernel gives it back whenever its holder dies. Whoever can take the lock of an
 //! instance knows that the instance is dead, and nobody else ever touches its boxes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,9 @@ use crate::journal;
 
 /// Instances whose boxes die with them carry this before their random name.
 const EPHEMERAL: &str = "run-";
+
+/// The file in an instance's directory whose lock is its lease.
+const LEASE: &str = "lock";
 
 /// Longest name of a persistent instance.
 const NAME_BYTES_MAX: usize = 48;
@@ -170,7 +173,7 @@ impl Instance {
         let failed = |error: Errno| Error::io(format!("making the directory of box {id}"), error);
         match rustix::fs::mkdirat(&self.boxes, id.as_str(), Mode::from_raw_mode(0o700)) {
             Ok(()) => self.open_box(id).map_err(failed),
-            Err(Errno::EXIST) => Err(box_wire::Invalid::new("box id", id.as_str(), "an id that no box has").into()),
+            Err(Errno::EXIST) => Err(taken(id)),
             Err(error) => Err(failed(error)),
         }
     }
@@ -178,6 +181,23 @@ impl Instance {
     /// Opens the directory of a box.
     pub fn open_box(&self, id: &BoxId) -> rustix::io::Result<OwnedFd> {
         open_directory(&self.boxes, id.as_str())
+    }
+
+    /// Gives a box that was made ahead the id under which it is wanted. An existing one means that the id is taken.
+    pub fn rename_box(&self, from: &BoxId, to: &BoxId) -> Result<()> {
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        match rustix::fs::renameat_with(&self.boxes, from.as_str(), &self.boxes, to.as_str(), flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => Err(taken(to)),
+            Err(error) => Err(Error::io(format!("renaming box {from} to {to}"), error)),
+        }
+    }
+
+    /// Where the lease lies: whoever can lock this file knows that the instance is dead.
+    pub fn lease_path(&self) -> Result<PathBuf> {
+        let directory = std::fs::read_link(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
+        let directory = directory.map_err(|error| Error::io(format!("finding the instance {}", self.name), error))?;
+        Ok(directory.join(LEASE))
     }
 
     /// The name of a box among those of all instances.
@@ -203,6 +223,24 @@ impl Instance {
     }
 }
 
+fn taken(id: &BoxId) -> Error {
+    box_wire::Invalid::new("box id", id.as_str(), "an id that no box has").into()
+}
+
+/// Whether the instance that holds this lease is known to be dead: it is gone, or its kind dies with its process and nobody holds
+/// the lock. Only for leases of this machine. What cannot be decided is alive.
+pub fn is_dead(name: &str, lease: &Path) -> bool {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(lease, flags, Mode::empty()) {
+        Err(Errno::NOENT) => true,
+        Err(_) => false,
+        Ok(file) => {
+            let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            name.starts_with(EPHEMERAL) && lock().is_ok()
+        }
+    }
+}
+
 /// Removes disks and journals whose ephemeral instance is gone without a trace, as after a reboot.
 pub fn sweep_storage(state: &State) -> Result<()> {
     let _guard = guard(state)?;
@@ -212,7 +250,10 @@ pub fn sweep_storage(state: &State) -> Result<()> {
         owner.starts_with(EPHEMERAL) && open_directory(&instances, owner).is_err()
     };
     for name in names(&state.disks).into_iter().filter(is_left) {
-        let _ = rustix::fs::unlinkat(&state.disks, name.as_str(), AtFlags::empty());
+        // The disk of a native box is one file, that of an engine's box a directory; either is removed like a journal.
+        if let Err(error) = journal::remove(&state.disks, &name) {
+            tracing::warn!(disk.name = %name, error = %error, "a disk that nobody owns cannot be removed");
+        }
     }
     for name in names(&state.journals).into_iter().filter(is_left) {
         if let Err(error) = journal::remove(&state.journals, &name) {
@@ -288,7 +329,7 @@ fn lock_soon(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
 /// Takes the lease of an instance, if nobody has it.
 fn try_lock(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, "lock", flags, Mode::from_raw_mode(0o600))?;
+    let file = rustix::fs::openat(directory, LEASE, flags, Mode::from_raw_mode(0o600))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(file)),
         Err(Errno::WOULDBLOCK) => Ok(None),
@@ -327,7 +368,7 @@ fn remove_box(boxes: &OwnedFd, id: &BoxId) -> Result<()> {
 /// Removes an instance's own files. What is not empty stays, for a later start to look at again.
 fn remove_instance(instances: &OwnedFd, directory: &OwnedFd, name: &str) {
     if matches!(rustix::fs::unlinkat(directory, "boxes", AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT)) {
-        let _ = rustix::fs::unlinkat(directory, "lock", AtFlags::empty());
+        let _ = rustix::fs::unlinkat(directory, LEASE, AtFlags::empty());
         let _ = rustix::fs::unlinkat(instances, name, AtFlags::REMOVEDIR);
     }
 }

@@ -11,6 +11,8 @@
 //! - The 32-bit table (`int 0x80`) kills the process. Numbers of the x32 table are unknown calls.
 
 mod compile;
+mod names;
+mod profile;
 mod table;
 
 #[cfg(test)]
@@ -18,9 +20,9 @@ mod interpreter;
 #[cfg(test)]
 mod live;
 #[cfg(test)]
-mod names;
-#[cfg(test)]
 mod tests;
+
+pub use profile::engine_profile;
 
 use std::sync::OnceLock;
 

@@ -1,0 +1,122 @@
+//! The connection to an engine, and its errors in the words of our own.
+
+use std::path::{Path, PathBuf};
+
+use bollard::errors::Error as EngineError;
+use bollard::{API_DEFAULT_VERSION, Docker};
+use box_core::{Error, Result};
+
+use crate::config::EngineKind;
+
+/// How long an engine may take to begin its answer. Making a container on a busy machine can take tens of seconds.
+const ANSWER_SEC_MAX: u64 = 120;
+
+/// How an address begins that leads to another machine.
+const REMOTE: [&str; 3] = ["tcp://", "http://", "https://"];
+
+/// An engine that was reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    /// The connection; making copies of it costs nothing.
+    pub(crate) docker: Docker,
+    /// Where it listens.
+    pub(crate) address: String,
+    /// Which engine it is.
+    pub(crate) kind: EngineKind,
+}
+
+impl Client {
+    /// Reaches the engine at an address and agrees on a version with it.
+    pub(crate) async fn connect(kind: EngineKind, address: &str) -> Result<Self> {
+        let unreachable = |error: EngineError| unavailable(kind, address, &error);
+        let connected = match address {
+            _ if address.starts_with("unix://") => {
+                Docker::connect_with_unix(address, ANSWER_SEC_MAX, API_DEFAULT_VERSION)
+            }
+            _ if REMOTE.iter().any(|scheme| address.starts_with(scheme)) => Docker::connect_with_host(address),
+            _ => {
+                let allowed = "unix:///path/to.sock, tcp://host:port or https://host:port";
+                return Err(box_wire::Invalid::new("address", address, allowed).into());
+            }
+        };
+        let docker = connected.map_err(unreachable)?.negotiate_version().await.map_err(unreachable)?;
+        Ok(Self { docker, address: address.to_owned(), kind })
+    }
+
+    /// Whether the engine may see other files than we do.
+    pub(crate) fn is_remote(&self) -> bool {
+        !self.address.starts_with("unix://")
+    }
+
+    /// What it means that the engine did not do what it was asked.
+    pub(crate) fn explain(&self, step: &str, error: &EngineError) -> Error {
+        match error {
+            EngineError::DockerResponseServerError { message, .. } => setup(step, message.trim()),
+            EngineError::DockerStreamError { error } => setup(step, error.trim()),
+            EngineError::JsonDataError { message, .. } => setup(step, &format!("the engine's answer: {message}")),
+            other => unavailable(self.kind, &self.address, other),
+        }
+    }
+}
+
+/// Where an engine usually listens, best first.
+pub(crate) fn usual_sockets(kind: EngineKind) -> Vec<PathBuf> {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let (of_machine, of_user) = match kind {
+        EngineKind::Docker => ("/var/run/docker.sock", "docker.sock"),
+        EngineKind::Podman => ("/run/podman/podman.sock", "podman/podman.sock"),
+    };
+    let of_user = own.map(|directory| directory.join(of_user));
+    if rustix::process::geteuid().is_root() {
+        return vec![of_machine.into()];
+    }
+    // Podman's machine-wide socket is root's; Docker's may be open to a group of users.
+    match kind {
+        EngineKind::Docker => of_user.into_iter().chain([of_machine.into()]).collect(),
+        EngineKind::Podman => of_user.into_iter().collect(),
+    }
+}
+
+/// The address of a socket.
+pub(crate) fn address_of(socket: &Path) -> String {
+    format!("unix://{}", socket.display())
+}
+
+/// The status with which an engine refused.
+pub(crate) fn status(error: &EngineError) -> Option<u16> {
+    match error {
+        EngineError::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+fn unavailable(kind: EngineKind, address: &str, error: &EngineError) -> Error {
+    let fix = match kind {
+        EngineKind::Docker => "start dockerd, or set docker.address to where it listens",
+        EngineKind::Podman => "start `podman system service`, or set podman.address to where it listens",
+    };
+    Error::Unavailable {
+        what: format!("the {kind} engine at {address}"),
+        reason: with_causes(error),
+        fix: fix.to_owned(),
+    }
+}
+
+/// An error with everything that led to it: the connection's own reason is the last.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let told = next.to_string();
+        if !text.contains(&told) {
+            text = format!("{text}: {told}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+/// A step of making or changing a box that failed.
+pub(crate) fn setup(step: &str, reason: &str) -> Error {
+    Error::Setup { step: step.to_owned(), reason: reason.to_owned() }
+}

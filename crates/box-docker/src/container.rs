@@ -1,0 +1,367 @@
+//! Decides what a container is asked to be. Pure: a specification and facts go in, the engine's own form comes out.
+//!
+//! Everything that a caller chose is a number or sits in a field of its own. Option strings hold nothing but our own words and numbers.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use bollard::models::{
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits, RestartPolicy,
+    RestartPolicyNameEnum,
+};
+use box_core::limits::WORKSPACE;
+use box_core::{BoxSpec, MountMode, Persistence};
+use box_wire::{GuestPath, User};
+
+use crate::config::EngineKind;
+
+/// Where everything of ours lies in a container.
+pub(crate) const HOME: &str = "/.strongbox";
+/// The agent, as the container knows it.
+pub(crate) const AGENT: &str = "/.strongbox/agent";
+/// The directory of the socket that the agent dials.
+pub(crate) const DOOR: &str = "/.strongbox/door";
+
+/// Processes of a container that are not the workload's: the agent, and the reaper above one command.
+pub(crate) const AGENT_PROCESSES: u64 = 2;
+
+/// The kernel's period of processor time.
+pub(crate) const CPU_PERIOD_US: u32 = 100_000;
+
+/// Smallest and largest `/tmp`, and what each volume of an image gets.
+const SIDE_BYTES: std::ops::RangeInclusive<u64> = (16 << 20)..=(256 << 20);
+/// Shared memory of programs.
+pub(crate) const SHARED_MEMORY_BYTES_MAX: u64 = 64 << 20;
+/// Files in a place besides the workspace, at least.
+const SIDE_INODES_MIN: u64 = 1024;
+
+/// Files of `/proc` and `/sys` that tell of the whole machine and are of no use in a box: what engines hide, and some more.
+const MASKED: [&str; 14] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+
+/// Parts of `/proc` that nobody may write, whoever they are.
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Facts that the specification does not hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts<'a> {
+    /// Which engine is asked.
+    pub(crate) kind: EngineKind,
+    /// Host name inside.
+    pub(crate) hostname: &'a str,
+    /// The image, by a name that the engine knows.
+    pub(crate) image: &'a str,
+    /// Places that the image wants as volumes. They would be storage without a limit.
+    pub(crate) image_volumes: &'a [GuestPath],
+    /// Whether the image wants a program of its own to be run now and then.
+    pub(crate) image_has_healthcheck: bool,
+    /// Who agent and commands are.
+    pub(crate) user: User,
+    /// How the agent gets there and is reached.
+    pub(crate) way: Way<'a>,
+    /// How mounts get there.
+    pub(crate) mounts: Mounts,
+    /// The engine's word for the network.
+    pub(crate) network_mode: &'a str,
+    /// The engine's runtime, where not its default.
+    pub(crate) runtime: Option<&'a str>,
+    /// The filter of system calls, in the form that this engine takes.
+    pub(crate) seccomp: Option<&'a str>,
+    /// The directory of the host that is the workspace of a box on disk.
+    pub(crate) disk: Option<&'a Path>,
+    /// Whether the engine can bound what is written to a root.
+    pub(crate) storage_quota: bool,
+    /// The most processes of a user that this machine lets an engine ask for, where that has to be said.
+    pub(crate) nproc: Option<i64>,
+    /// What it says about itself.
+    pub(crate) labels: HashMap<String, String>,
+}
+
+/// How the agent gets into a container and is reached.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Way<'a> {
+    /// By files of this machine: the agent's program, and a directory with a socket that it dials.
+    Shared {
+        /// The agent's program.
+        agent: &'a Path,
+        /// The directory with the socket.
+        door: &'a Path,
+    },
+    /// By a volume of the engine with the agent in it, and the container's own standard streams.
+    Remote {
+        /// Name of the volume.
+        volume: &'a str,
+    },
+}
+
+/// How trees of the host get into a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mounts {
+    /// We put them there once it runs; it only needs places to put them.
+    Attached,
+    /// The engine does, by path, and the agent looks whether it was the right one.
+    Bound,
+}
+
+/// A piece of memory in which a box can store files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Where.
+    pub(crate) path: GuestPath,
+    /// Hard limit of bytes.
+    pub(crate) bytes_max: u64,
+    /// Hard limit of files.
+    pub(crate) inodes_max: u64,
+    mode: u32,
+    owned: bool,
+}
+
+/// What the engine is asked for.
+pub(crate) fn container(spec: &BoxSpec, facts: &Facts<'_>) -> ContainerCreateBody {
+    let (entrypoint, command, by_streams) = match facts.way {
+        Way::Shared { .. } => (AGENT, format!("{DOOR}/{}", box_host::door::SOCKET), false),
+        Way::Remote { .. } => (AGENT, "-".to_owned(), true),
+    };
+    let User { uid, gid } = facts.user;
+    ContainerCreateBody {
+        image: Some(facts.image.to_owned()),
+        hostname: Some(facts.hostname.to_owned()),
+        user: Some(format!("{uid}:{gid}")),
+        entrypoint: Some(vec![entrypoint.to_owned()]),
+        cmd: Some(vec!["lodge".to_owned(), command]),
+        working_dir: Some("/".to_owned()),
+        // Nothing of the image is ever run by the engine.
+        healthcheck: facts.image_has_healthcheck.then(no_healthcheck),
+        tty: Some(false),
+        open_stdin: Some(by_streams),
+        stdin_once: Some(false),
+        attach_stdin: Some(by_streams),
+        attach_stdout: Some(by_streams),
+        attach_stderr: Some(false),
+        labels: Some(facts.labels.clone()),
+        host_config: Some(host_config(spec, facts)),
+        ..ContainerCreateBody::default()
+    }
+}
+
+fn no_healthcheck() -> HealthConfig {
+    HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }
+}
+
+fn host_config(spec: &BoxSpec, facts: &Facts<'_>) -> HostConfig {
+    let memory = signed(spec.memory_mb << 20);
+    let quota = !spec.read_only_rootfs && facts.storage_quota;
+    let texts = |paths: &[&str]| Some(paths.iter().map(|&path| path.to_owned()).collect());
+    HostConfig {
+        privileged: Some(false),
+        cap_drop: texts(&["ALL"]),
+        security_opt: Some(security_options(facts)),
+        readonly_rootfs: Some(spec.read_only_rootfs),
+        // Podman takes these in a form of its own, among the security options.
+        masked_paths: (facts.kind == EngineKind::Docker).then_some(texts(&MASKED)).flatten(),
+        readonly_paths: (facts.kind == EngineKind::Docker).then_some(texts(&READ_ONLY)).flatten(),
+        memory: Some(memory),
+        // The same number again means: no swap.
+        memory_swap: Some(memory),
+        cpu_period: Some(CPU_PERIOD_US.into()),
+        cpu_quota: Some(cpu_quota_us(spec.cpus)),
+        pids_limit: Some(signed(spec.pids_limit.saturating_add(AGENT_PROCESSES))),
+        ulimits: Some(ulimits(facts)),
+        shm_size: Some(signed(SHARED_MEMORY_BYTES_MAX.min(spec.disk_bytes_max()))),
+        tmpfs: Some(tmpfs(spec, facts)),
+        mounts: Some(mounts(spec, facts)),
+        storage_opt: quota.then(|| HashMap::from([("size".to_owned(), spec.disk_bytes_max().to_string())])),
+        network_mode: Some(facts.network_mode.to_owned()),
+        ipc_mode: Some("private".to_owned()),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        runtime: facts.runtime.map(str::to_owned),
+        // The agent is the first process and buries everybody.
+        init: Some(false),
+        auto_remove: Some(false),
+        restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
+        // What commands write goes to journals. Nothing else may fill the engine's disk.
+        log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
+        ..HostConfig::default()
+    }
+}
+
+fn security_options(facts: &Facts<'_>) -> Vec<String> {
+    let mut options = vec!["no-new-privileges".to_owned()];
+    options.extend(facts.seccomp.map(|profile| format!("seccomp={profile}")));
+    if facts.kind == EngineKind::Podman {
+        options.push(format!("mask={}", MASKED.join(":")));
+    }
+    options
+}
+
+/// What the agent sets for itself as well; said here so that it holds from the first moment.
+fn ulimits(facts: &Facts<'_>) -> Vec<ResourcesUlimits> {
+    let limit = |name: &str, soft: i64, hard: i64| ResourcesUlimits {
+        name: Some(name.to_owned()),
+        soft: Some(soft),
+        hard: Some(hard),
+    };
+    // One byte, not zero: with zero the kernel still starts a core handler that is a program.
+    let mut limits = vec![limit("core", 1, 1), limit("nofile", 1024, 4096)];
+    limits.extend(facts.nproc.map(|count| limit("nproc", count, count)));
+    limits
+}
+
+/// Where the workload can write although the root is read-only.
+pub(crate) fn places(spec: &BoxSpec, user: User, image_volumes: &[GuestPath]) -> Vec<Place> {
+    let (disk, inodes) = (spec.disk_bytes_max(), spec.disk_inodes_max());
+    let side_bytes = (disk / 4).clamp(*SIDE_BYTES.start(), *SIDE_BYTES.end()).min(disk);
+    let side_inodes = (inodes / 4).max(SIDE_INODES_MIN);
+    let side = |path: &GuestPath, mode, owned| Place {
+        path: path.clone(),
+        bytes_max: side_bytes,
+        inodes_max: side_inodes,
+        mode,
+        owned,
+    };
+    let mut places = Vec::new();
+    if spec.persistence == Persistence::Memory {
+        let path = known(WORKSPACE);
+        places.push(Place { path, bytes_max: disk, inodes_max: inodes, mode: 0o755, owned: true });
+    }
+    places.push(side(&known("/tmp"), 0o1777, false));
+    if user.uid == 0 {
+        places.push(side(&known("/root"), 0o700, true));
+    }
+    for volume in image_volumes {
+        if !places.iter().any(|place| place.path == *volume) && volume.as_str() != WORKSPACE {
+            places.push(side(volume, 0o755, true));
+        }
+    }
+    places
+}
+
+fn tmpfs(spec: &BoxSpec, facts: &Facts<'_>) -> HashMap<String, String> {
+    let bound =
+        |path: &GuestPath| facts.mounts == Mounts::Bound && spec.mounts.iter().any(|mount| mount.target == *path);
+    let mut all: HashMap<String, String> = places(spec, facts.user, facts.image_volumes)
+        .into_iter()
+        .filter(|place| !bound(&place.path))
+        .map(|place| (place.path.as_str().to_owned(), tmpfs_options(&place, facts)))
+        .collect();
+    if facts.mounts == Mounts::Attached {
+        let workspace = known(WORKSPACE);
+        for mount in spec.mounts.iter().filter(|mount| !mount.target.is_within(&workspace)) {
+            let placeholder = "ro,nosuid,nodev,noexec,size=4096,mode=0555".to_owned();
+            all.entry(mount.target.as_str().to_owned()).or_insert(placeholder);
+        }
+    }
+    all
+}
+
+/// Options of a mount, all of them ours.
+fn tmpfs_options(place: &Place, facts: &Facts<'_>) -> String {
+    let Place { bytes_max, inodes_max, mode, owned, .. } = place;
+    let User { uid, gid } = facts.user;
+    let common = format!("rw,nosuid,nodev,exec,size={bytes_max},mode={mode:04o}");
+    match facts.kind {
+        EngineKind::Docker if *owned => format!("{common},nr_inodes={inodes_max},uid={uid},gid={gid}"),
+        EngineKind::Docker => format!("{common},nr_inodes={inodes_max}"),
+        // It takes no number of files, which is set afterwards where that can be done; and has its own word for the owner.
+        EngineKind::Podman if *owned => format!("{common},notmpcopyup,U"),
+        EngineKind::Podman => format!("{common},notmpcopyup"),
+    }
+}
+
+fn mounts(spec: &BoxSpec, facts: &Facts<'_>) -> Vec<Mount> {
+    let mut all = match facts.way {
+        Way::Shared { agent, door } => vec![bind(agent, AGENT, true), bind(door, DOOR, true)],
+        Way::Remote { volume } => vec![Mount {
+            typ: Some(MountType::VOLUME),
+            source: Some(volume.to_owned()),
+            target: Some(HOME.to_owned()),
+            read_only: Some(true),
+            ..Mount::default()
+        }],
+    };
+    all.extend(facts.disk.map(|disk| bind(disk, WORKSPACE, false)));
+    if facts.mounts == Mounts::Bound {
+        all.extend(spec.mounts.iter().map(|mount| {
+            let mut bound = bind(&mount.source, mount.target.as_str(), mount.mode == MountMode::Ro);
+            // What else is mounted below on the host was not granted.
+            bound.bind_options =
+                bound.bind_options.map(|options| MountBindOptions { non_recursive: Some(true), ..options });
+            bound
+        }));
+    }
+    all
+}
+
+fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(source.display().to_string()),
+        target: Some(target.to_owned()),
+        read_only: Some(read_only),
+        bind_options: Some(MountBindOptions {
+            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+/// Whether an engine takes a path of ours as it is. Podman writes mounts as one line with commas, and reads it again.
+pub(crate) fn can_be_bound(kind: EngineKind, path: &Path) -> bool {
+    let Some(text) = path.to_str() else { return false };
+    kind == EngineKind::Docker || !text.contains([',', '"', '\n', '\r', ':', '\\'])
+}
+
+/// Microseconds of processor time in each of the kernel's periods.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "at most a thousand processors, and a fraction that nobody can tell"
+)]
+pub(crate) fn cpu_quota_us(cpus: f64) -> i64 {
+    (cpus * f64::from(CPU_PERIOD_US)).round() as i64
+}
+
+/// Volumes of an image as places of a box; what cannot be one is refused.
+pub(crate) fn volumes_of(image: &str, volumes: &[String]) -> box_core::Result<Vec<GuestPath>> {
+    let refused = |volume: &str| box_core::Error::BadImage {
+        image: image.to_owned(),
+        reason: format!("it wants a volume at {volume:?}, where a box cannot have one"),
+    };
+    let volume = |text: &String| match GuestPath::parse("volume", text) {
+        Ok(path) if path.as_str() != "/" && !path.is_within(&known(HOME)) && !text.contains([',', ':']) => Ok(path),
+        _ => Err(refused(text)),
+    };
+    volumes.iter().map(volume).collect()
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A path that stands in this file.
+pub(crate) fn known(path: &str) -> GuestPath {
+    GuestPath::parse("path", path).unwrap_or_else(|_| GuestPath::root())
+}
+
+/// The directory of the host that is the workspace of a box on disk.
+pub(crate) fn disk_path(state: &Path, name: &str) -> PathBuf {
+    state.join("disks").join(name)
+}
+
+#[cfg(test)]
+mod tests;

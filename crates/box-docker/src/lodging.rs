@@ -1,0 +1,92 @@
+//! What the agent of a container is told: pure, from the specification and what was put there.
+
+use box_core::limits::WORKSPACE;
+use box_core::{BoxSpec, Grant, MountMode};
+use box_wire::plan::{Lifeline, Sight};
+use box_wire::{GuestPath, Lodging, User};
+
+use crate::container::{known, places};
+
+/// Limits per process. They are not what holds a box, but they keep one process from being a nuisance to the others.
+const PROCESS_LIMITS: [(u32, u64, u64); 7] = [
+    // One byte, not zero: with zero the kernel still starts a core handler that is a program.
+    (libc::RLIMIT_CORE, 1, 1),
+    (libc::RLIMIT_NOFILE, 1024, 4096),
+    (libc::RLIMIT_MEMLOCK, 8 << 20, 8 << 20),
+    (libc::RLIMIT_SIGPENDING, 4096, 4096),
+    (libc::RLIMIT_MSGQUEUE, 800 << 10, 800 << 10),
+    (libc::RLIMIT_NICE, 0, 0),
+    (libc::RLIMIT_RTPRIO, 0, 0),
+];
+
+/// What the agent is told, but for the descriptors that travel along.
+pub(crate) fn lodging(
+    spec: &BoxSpec,
+    workload: User,
+    volumes: &[GuestPath],
+    sights: Vec<Sight>,
+    seccomp: Vec<Vec<u8>>,
+) -> Lodging {
+    Lodging {
+        workload,
+        sights,
+        directories: Vec::new(),
+        rlimits: PROCESS_LIMITS.to_vec(),
+        landlock_writable: writable(spec, workload, volumes),
+        seccomp,
+        listener: None,
+        oom_kills: None,
+        journal: None,
+        lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
+    }
+}
+
+/// Where the workload may write: everywhere on a writable root, else in its places and mounts.
+fn writable(spec: &BoxSpec, workload: User, volumes: &[GuestPath]) -> Vec<GuestPath> {
+    if !spec.read_only_rootfs {
+        return vec![GuestPath::root()];
+    }
+    let mut all = vec![known("/dev"), known("/proc"), known(WORKSPACE)];
+    all.extend(places(spec, workload, volumes).into_iter().map(|place| place.path));
+    all.extend(spec.mounts.iter().filter(|mount| mount.mode == MountMode::Rw).map(|mount| mount.target.clone()));
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// What must be found where the engine mounted by path.
+pub(crate) fn sights(spec: &BoxSpec, grants: &[Grant]) -> Vec<Sight> {
+    let sight = |(mount, grant): (&box_core::MountSpec, &Grant)| Sight {
+        path: mount.target.clone(),
+        device: grant.device,
+        inode: grant.inode,
+        read_only: mount.mode == MountMode::Ro,
+    };
+    spec.mounts.iter().zip(grants).map(sight).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use box_core::{MountSpec, Origin, Profile};
+
+    #[test]
+    fn the_second_lock_opens_where_the_first_one_does() {
+        let mount = |target: &str, mode| MountSpec {
+            source: "/srv".into(),
+            target: target.parse().unwrap(),
+            mode,
+            origin: Origin::Caller,
+        };
+        let mut spec = Profile::default().spec();
+        spec.mounts = vec![mount("/mnt/rw", MountMode::Rw), mount("/mnt/ro", MountMode::Ro)];
+        let user = User { uid: 5, gid: 5 };
+        let paths = |spec: &BoxSpec| {
+            let lodging = lodging(spec, user, &[known("/data")], vec![], vec![]);
+            lodging.landlock_writable.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(paths(&spec), ["/data", "/dev", "/mnt/rw", "/proc", "/tmp", "/workspace"]);
+        spec.read_only_rootfs = false;
+        assert_eq!(paths(&spec), ["/"]);
+    }
+}

@@ -1,0 +1,148 @@
+//! Containers that nobody remembers: those of dead instances are removed when we start, all others are left alone.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use bollard::models::ContainerSummary;
+use bollard::query_parameters::ListContainersOptions;
+use box_core::Result;
+use box_host::instance::{self, Instance};
+use futures_util::StreamExt;
+
+use crate::client::Client;
+use crate::destroy;
+use crate::labels::{self, Identity};
+use crate::record::Record;
+
+/// Containers that are removed at the same time.
+const REMOVALS_AT_ONCE: usize = 8;
+
+/// What is to be done with a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It is not ours, or its instance lives, or nobody can tell.
+    Leave,
+    /// It is of this instance: removed unless a record names it.
+    Own,
+    /// Its instance is dead.
+    Dead,
+    /// A version of before made it, which did not say for whom.
+    Unclaimed,
+}
+
+/// Removes, in one batch, what dead instances and older versions left on an engine, and what no record of ours names.
+pub(crate) async fn sweep(client: &Client, identity: &Identity, instance: &Instance) -> Result<()> {
+    let records: Vec<Record> =
+        instance.list().iter().filter_map(|id| Record::read(instance.open_box(id).ok()?)).collect();
+    let mut doomed = Vec::new();
+    for container in list(client).await? {
+        let labels = container.labels.clone().unwrap_or_default();
+        let verdict = verdict(&labels, &names(&container), identity, instance::is_dead);
+        let remove = match verdict {
+            Verdict::Leave => false,
+            Verdict::Own => !is_recorded(&container, &records),
+            Verdict::Dead | Verdict::Unclaimed => true,
+        };
+        if let (true, Some(id)) = (remove, container.id) {
+            tracing::info!(container.id = %id, reason = ?verdict, "a container that nobody remembers is removed");
+            doomed.push(id);
+        }
+    }
+    let removals = doomed.iter().map(|id| async move { (id, destroy::remove(client, id).await) });
+    let mut removals = futures_util::stream::iter(removals).buffer_unordered(REMOVALS_AT_ONCE);
+    while let Some((id, removed)) = removals.next().await {
+        if let Err(error) = removed {
+            tracing::warn!(container.id = %id, error = %error, "a container cannot be removed yet");
+        }
+    }
+    Ok(())
+}
+
+/// Every container that carries a mark of ours, running or not.
+async fn list(client: &Client) -> Result<Vec<ContainerSummary>> {
+    let mut all: HashMap<String, ContainerSummary> = HashMap::new();
+    for label in [labels::MARK, labels::BOX] {
+        let filters = HashMap::from([("label".to_owned(), vec![label.to_owned()])]);
+        let options = ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
+        let listed = client.docker.list_containers(Some(options)).await;
+        let listed = listed.map_err(|error| client.explain("orphans", &error))?;
+        all.extend(listed.into_iter().filter_map(|container| Some((container.id.clone()?, container))));
+    }
+    Ok(all.into_values().collect())
+}
+
+fn names(container: &ContainerSummary) -> Vec<String> {
+    let bare = |name: &String| name.trim_start_matches('/').to_owned();
+    container.names.iter().flatten().map(bare).collect()
+}
+
+fn is_recorded(container: &ContainerSummary, records: &[Record]) -> bool {
+    let names = names(container);
+    records.iter().any(|record| match &record.container {
+        Some(id) => Some(id) == container.id.as_ref(),
+        None => names.contains(&record.container_name),
+    })
+}
+
+fn verdict(
+    labels: &HashMap<String, String>,
+    names: &[String],
+    identity: &Identity,
+    is_dead: impl Fn(&str, &Path) -> bool,
+) -> Verdict {
+    let label = |key: &str| labels.get(key).map(String::as_str);
+    let has_our_name = names.iter().any(|name| name.starts_with(labels::NAME_PREFIX));
+    let is_marked = label(labels::BOX).is_some() || label(labels::MARK) == Some("1") && has_our_name;
+    if !is_marked {
+        return Verdict::Leave;
+    }
+    let Some(instance) = label(labels::INSTANCE) else { return Verdict::Unclaimed };
+    if identity.owns(labels) {
+        return Verdict::Own;
+    }
+    // A lease of another machine says nothing here: its path may mean another file.
+    let lease = label(labels::LEASE).map(Path::new).filter(|path| path.is_absolute());
+    match lease {
+        Some(lease) if label(labels::HOST) == Some(&identity.host) && is_dead(instance, lease) => Verdict::Dead,
+        _ => Verdict::Leave,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(instance: &str, host: &str) -> Identity {
+        Identity { instance: instance.into(), lease: format!("/run/{instance}/lock"), host: host.into() }
+    }
+
+    fn judge(labels: &HashMap<String, String>, name: &str) -> Verdict {
+        let dead = |instance: &str, lease: &Path| instance == "dead" && lease == Path::new("/run/dead/lock");
+        verdict(labels, &[name.to_owned()], &identity("main", "here"), dead)
+    }
+
+    #[test]
+    fn only_boxes_of_the_dead_and_of_older_versions_are_removed() {
+        let id = "b".parse().unwrap();
+        let of = |instance: &str, host: &str| identity(instance, host).labels(&id, None, "h");
+        let table = [
+            (of("main", "here"), "strongbox-b", Verdict::Own),
+            (of("dead", "here"), "strongbox-b", Verdict::Dead),
+            (of("dead", "elsewhere"), "strongbox-b", Verdict::Leave),
+            (of("alive", "here"), "strongbox-b", Verdict::Leave),
+            (of("main", "elsewhere"), "strongbox-b", Verdict::Leave),
+            (HashMap::new(), "strongbox-b", Verdict::Leave),
+        ];
+        for (labels, name, expected) in table {
+            assert_eq!(judge(&labels, name), expected, "{labels:?}");
+        }
+        let one = |key: &str, value: &str| HashMap::from([(key.to_owned(), value.to_owned())]);
+        assert_eq!(judge(&one(labels::BOX, "b"), "anything"), Verdict::Unclaimed);
+        assert_eq!(judge(&one(labels::MARK, "1"), "strongbox-b"), Verdict::Unclaimed);
+        assert_eq!(judge(&one(labels::MARK, "1"), "strongboxes"), Verdict::Leave, "another's name");
+        assert_eq!(judge(&one(labels::MARK, "2"), "strongbox-b"), Verdict::Leave, "another's label");
+        let mut relative = of("dead", "here");
+        relative.insert(labels::LEASE.to_owned(), "lock".to_owned());
+        assert_eq!(judge(&relative, "strongbox-b"), Verdict::Leave);
+    }
+}
