@@ -1,20 +1,24 @@
 //! Where a case gets its boxes: one backend with a fresh state directory and a place for mount sources.
 
+mod openers;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use box_core::{Backend, BoxSpec, ExecIo, Handle, MountMode, MountPolicy, MountSpec, Origin, Profile, link};
+use box_core::environment::base;
+use box_core::{
+    Backend, BackendName, BoxSpec, ExecIo, Handle, MountMode, MountPolicy, MountSpec, Origin, Profile, link,
+};
 use box_host::InstanceKind;
-use box_native::{Native, NativeConfig};
-use box_wire::{BoxId, ExecId, ExecOutcome, ExecRequest, Exit, Program, SignalScope, Stdin};
+use box_wire::{BoxId, ExecId, ExecOutcome, ExecRequest, Exit, Program, SignalScope, Stdin, User};
 use tempfile::TempDir;
 use tokio::io::AsyncRead;
 
-use crate::Leaks;
 use crate::sinks::Transcript;
+use crate::{Difference, Leaks, engines};
 
 /// Deadline of commands that name none: long enough for a busy machine, short enough to end a hanging case.
 const DEADLINE_MS: u64 = 30_000;
@@ -54,20 +58,50 @@ pub struct Ground {
 impl Ground {
     /// A native backend of an instance that ends with this process.
     pub async fn native() -> Result<Self> {
+        Self::open(BackendName::Native).await
+    }
+
+    /// A backend of an instance that ends with this process. Where its engine is was told to the suite.
+    pub async fn open(name: BackendName) -> Result<Self> {
         let (state, mounts) = (private_directory()?, private_directory()?);
-        let config =
-            NativeConfig { mount_policy: policy(mounts.path())?, ..NativeConfig::ephemeral(state.path().to_owned()) };
-        let backend: Arc<dyn Backend> = Arc::new(Native::open(config).await?);
+        let backend = openers::open(name, state.path(), policy(mounts.path())?, InstanceKind::Ephemeral).await?;
         Ok(Self { backend, state, mounts, alive: Mutex::default() })
     }
 
-    /// A native backend of an instance that is found again under `id`.
-    pub async fn native_persistent(state: &Path, id: &str) -> Result<Native> {
-        let config = NativeConfig {
-            instance: InstanceKind::Persistent(id.to_owned()),
-            ..NativeConfig::ephemeral(state.to_owned())
-        };
-        Ok(Native::open(config).await?)
+    /// A backend of the same kind, of an instance that is found again under `id`.
+    pub async fn persistent(&self, state: &Path, id: &str) -> Result<Arc<dyn Backend>> {
+        let instance = InstanceKind::Persistent(id.to_owned());
+        openers::open(self.name(), state, MountPolicy::default(), instance).await
+    }
+
+    /// Which backend it is.
+    pub fn name(&self) -> BackendName {
+        self.backend.name()
+    }
+
+    /// Who commands of a box are when nobody else was asked for.
+    pub fn user(&self) -> User {
+        self.backend.workload(User::ROOT)
+    }
+
+    /// Whether the backend differs in this, which is known.
+    pub fn differs(&self, difference: Difference) -> bool {
+        difference.reason(self.name()).is_some()
+    }
+
+    /// Ends a case that makes no sense on this backend, for a reason that is known.
+    pub fn unless(&self, difference: Difference) -> Result<()> {
+        difference.unless(self.name())
+    }
+
+    /// Where the output of journalled execs is kept.
+    pub fn journals(&self) -> PathBuf {
+        openers::state_of(self.name(), self.state.path()).join("journals")
+    }
+
+    /// Where unpacked images are kept.
+    pub fn images(&self) -> PathBuf {
+        openers::state_of(self.name(), self.state.path()).join("images")
     }
 
     /// Makes a box.
@@ -111,12 +145,12 @@ impl Ground {
 
     /// What exists on the machine because of this ground.
     pub fn leaks(&self) -> Leaks {
-        Leaks::snapshot(self.state.path())
+        Leaks::snapshot(self.state.path()).with(engines::contents(self.name()))
     }
 
     /// Waits until nothing more exists than `before`, or names what is left.
     pub async fn settled(&self, before: &Leaks) -> Result<()> {
-        before.settle(self.state.path(), SETTLE).await
+        before.settle(|| self.leaks(), SETTLE).await
     }
 }
 
@@ -192,11 +226,21 @@ impl TestBox {
 
     /// Runs a request and feeds its standard input.
     pub async fn run_with(&self, request: &ExecRequest, stdin: impl AsyncRead + Unpin) -> box_core::Result<Output> {
+        let request = &self.at_home(request);
         let stream = self.backend.dial(&self.handle).await?;
         let (stdout, stderr) = (Transcript::default(), Transcript::default());
         let io = ExecIo { stdin, stdout: stdout.clone(), stderr: stderr.clone(), resizes: None };
         let outcome = link::exec(stream, request, io).await?;
         Ok(Output { outcome, stdout: stdout.bytes(), stderr: stderr.bytes() })
+    }
+
+    /// A request that names no environment of its own gets that of whoever commands of this box are.
+    fn at_home(&self, request: &ExecRequest) -> ExecRequest {
+        let mut request = request.clone();
+        if request.env == base(User::ROOT) {
+            request.env = base(self.backend.workload(User::ROOT));
+        }
+        request
     }
 
     /// Asks the agent whether it is there.
@@ -226,7 +270,7 @@ pub fn request(program: Program) -> ExecRequest {
     // The name is made of a letter and digits, so it follows the grammar.
     let id = id.unwrap_or_else(|_| unreachable!("an exec id of one letter and digits"));
     let mut request = ExecRequest::new(id, program);
-    request.env = box_core::environment::base(box_wire::User::ROOT);
+    request.env = base(User::ROOT);
     request.timeout_ms = Some(DEADLINE_MS);
     request
 }

@@ -2,7 +2,8 @@
 //!
 //! As root the suite moves to a mount namespace of its own and to a network namespace whose only neighbour is a second
 //! one with the address [`UPSTREAM`] and no way out. With `--as-user NAME` it becomes that user afterwards. In both cases
-//! it then executes itself again, so that the suite proper starts with a known environment.
+//! it then executes itself again, so that the suite proper starts with a known environment. A suite that is given engines finds itself in
+//! such namespaces already, together with them.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -23,6 +24,9 @@ pub const SECRET_VARIABLE: &str = "STRONGBOX_TEST_API_KEY_SECRET";
 
 /// Says that the network namespace is an isolated one with an upstream.
 const NETWORK_VARIABLE: &str = "STRONGBOX_TEST_NETNS";
+
+/// Says that the suite was started in namespaces that it shares with nobody but engines of its own, which must see what it sees.
+const HOUSE_VARIABLE: &str = "STRONGBOX_TEST_HOUSE";
 
 /// Whether traffic of boxes cannot leave the machine.
 pub fn network_is_isolated() -> bool {
@@ -70,9 +74,11 @@ fn secret() -> Result<String> {
 
 /// Private mounts, a private network and, where `ip` is there, a neighbour to talk to. Tells whether there is one.
 fn enter_namespaces(user: Option<&User>) -> Result<bool> {
-    system::unshare_mounts_and_network().context("making namespaces for the suite")?;
-    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .context("making mounts private")?;
+    if std::env::var_os(HOUSE_VARIABLE).is_none() {
+        system::unshare_mounts_and_network().context("making namespaces for the suite")?;
+        rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+            .context("making mounts private")?;
+    }
     own_run_directory()?;
     if user.is_some() {
         open_tunnel_device()?;

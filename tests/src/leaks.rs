@@ -20,7 +20,7 @@ use crate::isolation::RUN_DIRECTORY;
 pub struct Leaks(BTreeSet<String>);
 
 /// What stays for the next box: unpacked images, and the skills of tenants.
-const KEPT: [&str; 2] = ["images/", "skills/"];
+const KEPT: [&str; 5] = ["images/", "skills/", "docker/images/", "podman/images/", "nsjail/images/"];
 
 /// Where ranges of ids are claimed.
 const CLAIMS: &str = "/run/strongbox/ids";
@@ -53,11 +53,18 @@ impl Leaks {
         self.0.difference(&before.0).cloned().collect()
     }
 
+    /// The same with more things, for those who know of some that are not looked for here.
+    #[must_use]
+    pub fn with(mut self, things: Vec<String>) -> Self {
+        self.0.extend(things);
+        self
+    }
+
     /// Waits until nothing more exists than now, or names what is left after `limit`.
-    pub async fn settle(&self, state_directory: &Path, limit: Duration) -> Result<()> {
+    pub async fn settle(&self, look: impl Fn() -> Self, limit: Duration) -> Result<()> {
         let start = Instant::now();
         loop {
-            let left = Self::snapshot(state_directory).since(self);
+            let left = look().since(self);
             if left.is_empty() {
                 return Ok(());
             }
@@ -222,7 +229,7 @@ mod tests {
         fs::write(&stray, "").unwrap();
         let after = Leaks::snapshot(state.path());
         assert!(after.since(&before).contains(&"file stray".to_owned()));
-        let error = before.settle(state.path(), Duration::ZERO).await.unwrap_err();
+        let error = before.settle(|| Leaks::snapshot(state.path()), Duration::ZERO).await.unwrap_err();
         assert!(error.to_string().contains("file stray"), "{error}");
     }
 }

@@ -3,21 +3,25 @@
 //! Start reading at [`suite`] (how cases are listed, run and reported) and [`ground`] (how a case gets a box).
 
 pub mod corpus;
+pub mod engines;
 pub mod events;
 pub mod ground;
 pub mod host;
 pub mod http;
 pub mod isolation;
 pub mod leaks;
+pub mod matrix;
 pub mod report;
 pub mod restart_server;
 pub mod server;
 pub mod sinks;
 pub mod suite;
 pub mod system;
+pub mod traits;
 pub mod zip;
 
 pub use ground::{Ground, Output, TestBox};
 pub use leaks::Leaks;
 pub use server::TestServer;
 pub use suite::{Case, Skip, Suite};
+pub use traits::Difference;

@@ -125,7 +125,7 @@ impl Place {
 
     /// Holds that nothing is left.
     pub async fn settled(&self) -> Result<()> {
-        self.before.settle(&self.state(), SETTLE).await
+        self.before.settle(|| Leaks::snapshot(&self.state()), SETTLE).await
     }
 }
 

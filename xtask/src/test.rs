@@ -20,6 +20,7 @@ mod suites;
 mod tally;
 mod vm;
 
+use crate::engines::Engines;
 use crate::{cargo, run};
 use anyhow::{Context, Result, anyhow, ensure};
 use artefacts::Artefacts;
@@ -28,6 +29,7 @@ use report::{Line, Report};
 use run::Ending;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tally::Tally;
 
@@ -89,6 +91,11 @@ const STAGES: &[Stage] = &[
         run: |it| suites::delegated(it, "contract"),
     },
     Stage {
+        name: "contract-engines",
+        proves: "the same on native, Docker, Podman and nsjail, as root",
+        run: |it| suites::among_engines(it, "contract", &["native", "docker", "podman", "nsjail"]),
+    },
+    Stage {
         name: "security-root",
         proves: "attacks are contained, as root",
         run: |it| suites::as_root(it, "security"),
@@ -102,6 +109,11 @@ const STAGES: &[Stage] = &[
         name: "security-delegated",
         proves: "the same as an ordinary user with cgroups",
         run: |it| suites::delegated(it, "security"),
+    },
+    Stage {
+        name: "security-engines",
+        proves: "attacks are contained on Docker, Podman and nsjail, as root",
+        run: |it| suites::among_engines(it, "security", &["docker", "podman", "nsjail"]),
     },
     Stage {
         name: "faults-root",
@@ -148,6 +160,8 @@ pub(crate) struct Proof {
     log: Log,
     /// Built at the first use; an error is kept, so that it is paid for once.
     artefacts: Option<Result<Artefacts, String>>,
+    /// Started at the first use and shared by the stages that need them; an error is kept.
+    engines: Option<Result<Rc<Engines>, String>>,
     /// What was there before the first stage.
     before: leaks::Snapshot,
 }
@@ -162,6 +176,7 @@ impl Proof {
             target: metadata.target_directory.into_std_path_buf(),
             tally: Tally::default(),
             artefacts: None,
+            engines: None,
             before: leaks::Snapshot::take(),
         })
     }
@@ -171,6 +186,18 @@ impl Proof {
         let root = &self.root;
         let built = self.artefacts.get_or_insert_with(|| artefacts::build(root).map_err(|error| format!("{error:#}")));
         built.clone().map_err(|reason| anyhow!("not built: {reason}"))
+    }
+
+    /// Engines, started if no earlier stage did. They run until [`Proof::stop_engines`].
+    fn engines(&mut self) -> Result<Rc<Engines>> {
+        let target = &self.target;
+        let start = || Engines::start(target).map(Rc::new).map_err(|error| format!("{error:#}"));
+        self.engines.get_or_insert_with(start).clone().map_err(|reason| anyhow!("{reason}"))
+    }
+
+    /// Ends the engines, if there are any, with everything that they made.
+    fn stop_engines(&mut self) {
+        self.engines = None;
     }
 
     /// Runs a program, keeps its output and counts the test cases that it reports.

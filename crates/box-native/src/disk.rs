@@ -49,7 +49,7 @@ pub fn make_image(directory: BorrowedFd<'_>, name: &str, bytes_max: u64, inodes_
 }
 
 /// Removes the image of that name, and what an interrupted [`make_image`] left of it. Neither has to exist.
-pub(crate) fn remove_image(directory: BorrowedFd<'_>, name: &str) -> Result<()> {
+pub fn remove_image(directory: BorrowedFd<'_>, name: &str) -> Result<()> {
     for name in [name, &partial_name(name)] {
         match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}

@@ -29,27 +29,29 @@ const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// What kind of place a tree needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TreeKind {
+pub enum TreeKind {
+    /// A directory.
     Directory,
+    /// A regular file.
     File,
 }
 
 /// What of the host a box sees when it has no image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct HostRoot {
+pub struct HostRoot {
     /// Files and directories of the host, and where they stand in the box: at the same place.
-    pub(crate) trees: Vec<(PathBuf, GuestPath, TreeKind)>,
+    pub trees: Vec<(PathBuf, GuestPath, TreeKind)>,
     /// Small files, with their contents.
-    pub(crate) files: Vec<(GuestPath, Vec<u8>)>,
+    pub files: Vec<(GuestPath, Vec<u8>)>,
     /// Links that are made anew, with what they say.
-    pub(crate) links: Vec<(GuestPath, String)>,
+    pub links: Vec<(GuestPath, String)>,
     /// Directories below `/usr`, parents first, into which a box with a writable root can write.
-    pub(crate) directories: Vec<String>,
+    pub directories: Vec<String>,
 }
 
 impl HostRoot {
     /// Looks at the host, once.
-    pub(crate) fn get() -> &'static Self {
+    pub fn get() -> &'static Self {
         static FOUND: OnceLock<HostRoot> = OnceLock::new();
         FOUND.get_or_init(|| Self::find(Path::new("/")))
     }

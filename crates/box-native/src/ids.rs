@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use crate::program;
 
 /// Ids in one range: everything that 16 bits can name.
-const RANGE_IDS: u32 = 1 << 16;
+pub const RANGE_IDS: u32 = 1 << 16;
 
 /// First id that ranges are cut from. Above the ranges of systemd and of `/etc/subuid`, below the ids that are negative as
 /// 32-bit numbers, which some programs and file systems mishandle.
@@ -31,18 +31,18 @@ const CLAIMS: &str = "/run/strongbox/ids";
 
 /// How the ids of a box and of the host correspond.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct IdMaps {
+pub struct IdMaps {
     /// Lines of the user map: inside, outside, count.
-    pub(crate) users: Vec<(u32, u32, u32)>,
+    pub users: Vec<(u32, u32, u32)>,
     /// Lines of the group map.
-    pub(crate) groups: Vec<(u32, u32, u32)>,
+    pub groups: Vec<(u32, u32, u32)>,
     /// How they are written.
-    pub(crate) writer: Writer,
+    pub writer: Writer,
 }
 
 /// Who may write a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Writer {
+pub enum Writer {
     /// We, as root.
     Ourselves,
     /// `newuidmap` and `newgidmap`, which know who may use what.
@@ -53,7 +53,7 @@ pub(crate) enum Writer {
 
 impl IdMaps {
     /// The maps of a claimed range.
-    pub(crate) fn of_range(range: u32) -> Self {
+    pub fn of_range(range: u32) -> Self {
         let line = vec![(0, FIRST_ID + range * RANGE_IDS, RANGE_IDS)];
         Self { users: line.clone(), groups: line, writer: Writer::Ourselves }
     }
@@ -95,17 +95,17 @@ impl IdMaps {
     }
 
     /// The id of the host behind a user of the box.
-    pub(crate) fn host_user(&self, uid: u32) -> Option<u32> {
+    pub fn host_user(&self, uid: u32) -> Option<u32> {
         translate(&self.users, uid)
     }
 
     /// The id of the host behind a group of the box.
-    pub(crate) fn host_group(&self, gid: u32) -> Option<u32> {
+    pub fn host_group(&self, gid: u32) -> Option<u32> {
         translate(&self.groups, gid)
     }
 
     /// Writes both maps for a process in a fresh user namespace.
-    pub(crate) fn write(&self, pid: u32) -> Result<()> {
+    pub fn write(&self, pid: u32) -> Result<()> {
         match self.writer {
             Writer::NewIdMap => {
                 run_mapper("newuidmap", pid, &self.users)?;
@@ -124,13 +124,13 @@ impl IdMaps {
 
 /// Claims ranges of ids for the boxes of this machine. One file per claim, made exclusively.
 #[derive(Debug)]
-pub(crate) struct Ranges {
+pub struct Ranges {
     claims: rustix::fd::OwnedFd,
 }
 
 impl Ranges {
     /// Opens the list of claims; root only.
-    pub(crate) fn open() -> Result<Self> {
+    pub fn open() -> Result<Self> {
         let failed = |error: std::io::Error| Error::io(format!("opening {CLAIMS}"), error);
         let mut so_far = PathBuf::from("/run");
         for name in ["strongbox", "ids"] {
@@ -146,7 +146,7 @@ impl Ranges {
     }
 
     /// Picks a range that is probably free. It is ours only after [`Ranges::claim`].
-    pub(crate) fn pick() -> Result<u32> {
+    pub fn pick() -> Result<u32> {
         let mut random = [0; 4];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| Error::io("picking a range of ids", error))?;
@@ -154,7 +154,7 @@ impl Ranges {
     }
 
     /// Claims a range for `owner`. False when somebody has it.
-    pub(crate) fn claim(&self, range: u32, owner: &str) -> Result<bool> {
+    pub fn claim(&self, range: u32, owner: &str) -> Result<bool> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.claims, range.to_string(), flags, Mode::from_raw_mode(0o600)) {
             Ok(file) => {
@@ -168,7 +168,7 @@ impl Ranges {
     }
 
     /// Gives a range back if `owner` has it.
-    pub(crate) fn release(&self, range: u32, owner: &str) {
+    pub fn release(&self, range: u32, owner: &str) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(file) = rustix::fs::openat(&self.claims, range.to_string(), flags, Mode::empty()) else { return };
         let mut text = [0; 256];

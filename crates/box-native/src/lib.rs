@@ -6,10 +6,7 @@
 mod backend;
 mod destroy;
 mod guarantee;
-mod host_root;
-mod ids;
 mod plan;
-mod program;
 mod record;
 mod skeleton;
 mod spawn;
@@ -21,8 +18,12 @@ pub mod cgroup;
 pub mod disk;
 pub mod doctor;
 pub mod fault;
+pub mod host_root;
+pub mod ids;
 pub mod image;
 pub mod network;
+pub mod program;
 
 pub use backend::{Native, NativeConfig};
 pub use box_host::WORKSPACE_OWNER;
+pub use plan::{DEVICE_LINKS, DEVICES, MASKED, accounts, rlimits};

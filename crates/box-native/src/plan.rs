@@ -9,10 +9,10 @@ use box_wire::{BoxId, GuestPath, User};
 use crate::host_root::{HostRoot, TreeKind};
 
 /// Devices of a box. All harmless, and all there are.
-pub(crate) const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
+pub const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 
 /// Links of `/dev` that programs expect.
-const DEVICE_LINKS: [(&str, &str); 5] = [
+pub const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
     ("/dev/stdout", "/proc/self/fd/1"),
@@ -22,7 +22,7 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 
 /// Files and directories of `/proc` that tell of the whole machine and are of no use in a box. Those that only the host's root
 /// can open are not among them: nobody in a box is that root.
-const MASKED: [&str; 10] = [
+pub const MASKED: [&str; 10] = [
     "/proc/acpi",
     "/proc/asound",
     "/proc/kallsyms",
@@ -193,7 +193,7 @@ pub(crate) fn skeleton(host: &HostRoot, user: User) -> Vec<Step> {
 }
 
 /// Everybody there is in a box: root, nobody, and the workload if it is somebody else.
-fn accounts(User { uid, gid }: User) -> (String, String) {
+pub fn accounts(User { uid, gid }: User) -> (String, String) {
     let user = if uid == 0 { String::new() } else { format!("user:x:{uid}:{gid}:user:{WORKSPACE}:/bin/sh\n") };
     let group = if gid == 0 { String::new() } else { format!("user:x:{gid}:\n") };
     let nobody = "nobody:x:65534:65534:nobody:/nonexistent:/bin/false";
@@ -332,7 +332,7 @@ fn known(path: &str) -> GuestPath {
 }
 
 /// Limits per process. They are not what holds a box, but they keep one process from being a nuisance to the others.
-fn rlimits(spec: &BoxSpec, pids_counted: bool) -> Vec<(u32, u64, u64)> {
+pub fn rlimits(spec: &BoxSpec, pids_counted: bool) -> Vec<(u32, u64, u64)> {
     let mut limits = vec![
         // One byte, not zero: with zero the kernel still starts a core handler that is a program.
         (libc::RLIMIT_CORE, 1, 1),

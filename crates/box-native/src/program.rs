@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const DIRECTORIES: [&str; 6] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/local/sbin"];
 
 /// The absolute path of a program of the system.
-pub(crate) fn find(name: &str) -> Option<PathBuf> {
+pub fn find(name: &str) -> Option<PathBuf> {
     find_in(DIRECTORIES.iter().map(Path::new), name)
 }
 

@@ -65,7 +65,11 @@ pub struct Lodging {
     pub seccomp: Vec<Vec<u8>>,
     /// Which of the descriptors sent along is the listening socket; the agent makes one of its own where none could be.
     pub listener: Option<DescriptorIndex>,
-    /// A file in which the kernel counts `oom_kill`s of the whole box, where there is one.
+    /// How the process tree of an exec is found again to be killed.
+    pub tracking: Tracking,
+    /// Where commands are held to their memory, where that is not the whole container with the agent in it.
+    pub memory: Memory,
+    /// A file in which the kernel counts `oom_kill`s of the whole box, where commands have no memory of their own.
     pub oom_kills: Option<DescriptorIndex>,
     /// The directory in which the agent keeps the output of journalled execs, where the box has one.
     pub journal: Option<DescriptorIndex>,

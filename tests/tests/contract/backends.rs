@@ -1,21 +1,14 @@
 //! The backends that the contract is held against.
 
-use std::future::Future;
-use std::pin::Pin;
+use anyhow::{Context, Result};
+use box_core::BackendName;
+use box_tests::suite::skip;
+use box_tests::{Ground, engines};
 
-use anyhow::Result;
-use box_tests::Ground;
-
-/// A ground in the making.
-type Opening = Pin<Box<dyn Future<Output = Result<Ground>> + Send>>;
-
-/// One backend: its name and how a fresh ground of it is made.
-pub(crate) struct BackendUnderTest {
-    pub(crate) name: &'static str,
-    pub(crate) open: fn() -> Opening,
-}
-
-/// All backends that can be tested here. Native is never skipped.
-pub(crate) fn backends() -> Vec<BackendUnderTest> {
-    vec![BackendUnderTest { name: "native", open: || Box::pin(Ground::native()) }]
+/// A fresh ground of a backend. Where its engine is not there, the case is skipped with the reason; native is never skipped.
+pub(crate) async fn open(backend: BackendName) -> Result<Ground> {
+    if let Some(reason) = engines::why_not(backend) {
+        return skip(format!("no {backend} here: {reason}"));
+    }
+    Ground::open(backend).await.context("opening the backend")
 }

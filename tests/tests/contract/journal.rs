@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use box_core::{Backend, Handle, Liveness, link};
+use box_core::{Handle, Liveness, link};
 use box_tests::ground::{fresh_id, private_directory, shell, unique, with_stdin};
 use box_tests::{Ground, TestBox, host};
 use box_wire::limits::{JOURNAL_BYTES_MIN, STREAMS_PER_EXEC_MAX};
@@ -273,7 +273,7 @@ async fn a_silent_command_leaves_only_its_end(ground: Arc<Ground>) -> Result<()>
 /// Names of all files in the journals of a ground.
 fn files(ground: &Ground) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for journal in std::fs::read_dir(ground.state.path().join("journals"))? {
+    for journal in std::fs::read_dir(ground.journals())? {
         for file in std::fs::read_dir(journal?.path())? {
             names.push(file?.file_name().to_string_lossy().into_owned());
         }
@@ -313,7 +313,7 @@ async fn the_workload_cannot_reach_the_journal(ground: Arc<Ground>) -> Result<()
     let said = kept.stdout(&request.id).await?;
     ensure!(said == format!("{marker}\n4\n0\n0\n"), "{said:?}");
     ensure!(files(&ground)?.len() == 2, "{:?}", files(&ground)?);
-    let journal = std::fs::read_dir(ground.state.path().join("journals"))?.next().context("no journal")??;
+    let journal = std::fs::read_dir(ground.journals())?.next().context("no journal")??;
     let open_to_all = std::os::unix::fs::MetadataExt::mode(&journal.metadata()?) & 0o007;
     ensure!(open_to_all == 0, "everybody on the host may enter it");
     Ok(())
@@ -326,16 +326,16 @@ async fn destroying_removes_the_journal(ground: Arc<Ground>) -> Result<()> {
     progress(&mut reader, 5).await?;
     ensure!(!files(&ground)?.is_empty());
     kept.one.destroy().await?;
-    ensure!(std::fs::read_dir(ground.state.path().join("journals"))?.next().is_none(), "the journal is still there");
+    ensure!(std::fs::read_dir(ground.journals())?.next().is_none(), "the journal is still there");
     let error = kept.one.backend.journal(&kept.one.handle).await.err().context("it can still be opened")?;
     ensure!(error.code() == "box_gone", "{error:?}");
     Ok(())
 }
 
-async fn a_journalled_exec_is_found_again_after_a_restart(_: Arc<Ground>) -> Result<()> {
+async fn a_journalled_exec_is_found_again_after_a_restart(ground: Arc<Ground>) -> Result<()> {
     let state = private_directory()?;
     let instance = format!("journal-{}", std::process::id());
-    let first: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
+    let first = ground.persistent(state.path(), &instance).await?;
     let handle = first.create(&fresh_id("journal")?, &spec()).await?;
     let one = TestBox { backend: Arc::clone(&first), handle };
     let kept = Kept::of(one).await?;
@@ -344,7 +344,7 @@ async fn a_journalled_exec_is_found_again_after_a_restart(_: Arc<Ground>) -> Res
     let remembered = serde_json::to_string(&kept.one.handle)?;
     drop((kept, first));
     let handle: Handle = serde_json::from_str(&remembered)?;
-    let second: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
+    let second = ground.persistent(state.path(), &instance).await?;
     ensure!(second.adopt(&handle).await? == Liveness::Running);
     let kept = Kept::of(TestBox { backend: second, handle }).await?;
     let outcome = follow_after_restart(&kept, &request.id).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use box_core::{Backend, BoxSpec, Dimension, ExecIo, Floors, Handle, Level, Liveness, MountMode, Profile, link};
+use box_core::{BoxSpec, Dimension, ExecIo, Floors, Handle, Level, Liveness, MountMode, Profile, link};
 use box_tests::ground::{fresh_id, mount, private_directory, shell};
 use box_tests::isolation::RUN_DIRECTORY;
 use box_tests::sinks::{Counter, Transcript};
@@ -143,18 +143,18 @@ async fn an_id_is_used_once_at_a_time(ground: Arc<Ground>) -> Result<()> {
     Ok(())
 }
 
-async fn a_box_is_adopted_after_a_restart(_: Arc<Ground>) -> Result<()> {
+async fn a_box_is_adopted_after_a_restart(ground: Arc<Ground>) -> Result<()> {
     let state = private_directory()?;
     let before = Leaks::snapshot(state.path());
     let instance = format!("contract-{}", std::process::id());
-    let first: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
+    let first = ground.persistent(state.path(), &instance).await?;
     let handle = first.create(&fresh_id("adopt")?, &Profile::default().spec()).await?;
     let one = TestBox { backend: Arc::clone(&first), handle };
     one.check("echo kept > /workspace/note; (setsid sleep 41.5 > /dev/null 2>&1 &)").await?;
     let remembered = serde_json::to_string(&one.handle)?;
     drop((one, first));
     let handle: Handle = serde_json::from_str(&remembered)?;
-    let second: Arc<dyn Backend> = Arc::new(Ground::native_persistent(state.path(), &instance).await?);
+    let second = ground.persistent(state.path(), &instance).await?;
     let found = second.adopt(&handle).await?;
     ensure!(found == Liveness::Running, "{found:?}");
     ensure!(second.list_orphans().await?.iter().any(|orphan| orphan.id == handle.id), "it is not listed");

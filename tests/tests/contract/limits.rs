@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use box_core::{BoxSpec, Dimension, Level, Persistence, Profile};
 use box_tests::ground::shell;
-use box_tests::{Ground, TestBox};
+use box_tests::{Difference, Ground, TestBox};
 use box_wire::Exit;
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
@@ -108,6 +108,9 @@ async fn processor_time_is_limited(ground: Arc<Ground>) -> Result<()> {
 
 /// A box with little room; none where an ordinary user is refused one on disk, with the reason and the fix.
 async fn storage(ground: &Ground, persistence: Persistence) -> Result<Option<TestBox>> {
+    if persistence == Persistence::Disk {
+        ground.unless(Difference::UnboundedDisk)?;
+    }
     let spec = BoxSpec { disk_mb: 16, memory_mb: 256, persistence, ..spec() };
     match ground.try_make(&spec).await {
         Err(box_core::Error::Unavailable { what, reason, fix }) if persistence == Persistence::Disk => {
@@ -119,17 +122,32 @@ async fn storage(ground: &Ground, persistence: Persistence) -> Result<Option<Tes
     }
 }
 
-async fn bytes_are_limited(one: &TestBox) -> Result<()> {
+async fn bytes_are_limited(ground: &Ground, one: &TestBox) -> Result<()> {
     if !is_hard(one, Dimension::DiskBytes)? {
         return Ok(());
     }
     let output = one.shell("head -c 64000000 /dev/zero > /workspace/big").await?;
     ensure!(!output.succeeded() && output.errors().contains("No space left"), "{output:?}");
+    if ground.differs(Difference::SeparateStorage) {
+        return each_place_is_limited(one).await;
+    }
     // One limit for all places together, not one for each.
     one.shell("for d in /tmp /root /workspace; do head -c 12000000 /dev/zero > $d/more; done; true").await?;
     let total: u64 = one.check("cat /workspace/big /tmp/more /root/more /workspace/more | wc -c").await?.parse()?;
     ensure!(total <= 17 << 20, "{total} bytes were stored with a limit of 16 MiB");
     one.check("rm -f /workspace/* /tmp/more /root/more; echo small > /workspace/s; cat /workspace/s").await.map(drop)
+}
+
+/// Where each place has a limit of its own, none may be larger than that of the box.
+async fn each_place_is_limited(one: &TestBox) -> Result<()> {
+    for place in ["/workspace", "/tmp", "/dev/shm"] {
+        one.check("rm -rf /workspace/* /tmp/* /dev/shm/*").await?;
+        let output = one.shell(&format!("head -c 64000000 /dev/zero > {place}/big")).await?;
+        ensure!(output.errors().contains("No space left"), "{place}: {output:?}");
+        let stored: u64 = one.check(&format!("stat -c %s {place}/big")).await?.parse()?;
+        ensure!(stored <= 17 << 20, "{stored} bytes are in {place} with a limit of 16 MiB");
+    }
+    one.check("rm /dev/shm/big; echo small > /workspace/s; cat /workspace/s").await.map(drop)
 }
 
 async fn files_are_limited(one: &TestBox) -> Result<()> {
@@ -147,7 +165,7 @@ async fn files_are_limited(one: &TestBox) -> Result<()> {
 
 async fn bytes_in_memory_are_limited(ground: Arc<Ground>) -> Result<()> {
     match storage(&ground, Persistence::Memory).await? {
-        Some(one) => bytes_are_limited(&one).await,
+        Some(one) => bytes_are_limited(&ground, &one).await,
         None => Ok(()),
     }
 }
@@ -161,7 +179,7 @@ async fn files_in_memory_are_limited(ground: Arc<Ground>) -> Result<()> {
 
 async fn bytes_on_disk_are_limited(ground: Arc<Ground>) -> Result<()> {
     match storage(&ground, Persistence::Disk).await? {
-        Some(one) => bytes_are_limited(&one).await,
+        Some(one) => bytes_are_limited(&ground, &one).await,
         None => Ok(()),
     }
 }

@@ -1,7 +1,8 @@
 //! What every backend must do, as one list of cases that is expanded over the backends.
 //!
-//! `contract [NAME…]` runs the cases whose name holds one of the words; `--list` prints the names; as root,
-//! `--as-user NAME` runs everything as that user. After each case the machine must be as it was before.
+//! `contract [NAME…]` runs the cases whose name holds one of the words; `--list` prints the names; `--backend NAME`, which may be
+//! given several times, chooses backends, and without it those are tested that are here; as root, `--as-user NAME` runs everything as
+//! that user. After each case the machine must be as it was before. The last thing that is told is a table of cases by backends.
 
 mod backends;
 mod confinement;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use box_tests::suite::{CaseFuture, LIMIT, Selection};
 use box_tests::{Case, Ground, Suite, isolation};
 
@@ -55,20 +56,19 @@ macro_rules! cases {
 pub(crate) use cases;
 
 fn main() -> ExitCode {
-    isolation::start(|arguments| run(Selection::from_arguments(arguments)))
+    isolation::start(async |arguments| run(Selection::from_arguments(arguments)?).await)
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {
     let mut suite = Suite::new("contract", selection);
-    for backend in backends::backends() {
+    for backend in suite.backends() {
         for case in all() {
-            let name = format!("{}/{}", backend.name, case.name);
-            let open = backend.open;
-            let work =
-                move || async move { on_fresh_ground(open().await.context("opening the backend")?, case.run).await };
+            let name = format!("{backend}/{}", case.name);
+            let work = move || async move { on_fresh_ground(backends::open(backend).await?, case.run).await };
             suite.run(Case::new(name, work).within(case.limit)).await;
         }
     }
+    suite.tell_by_backend()?;
     Ok(suite.finish())
 }
 

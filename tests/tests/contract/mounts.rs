@@ -52,7 +52,8 @@ async fn files_of_a_box_belong_to_the_owner_of_the_workspace(ground: Arc<Ground>
         ensure!(found.uid() == owner, "{name} belongs to {} instead of {owner}", found.uid());
     }
     ensure!(fs::read_to_string(source.join("given"))? == "changed\n");
-    ensure!(one.check("stat -c %u /workspace/new").await? == "0", "inside it belongs to the user of the box");
+    let user = ground.user().uid.to_string();
+    ensure!(one.check("stat -c %u /workspace/new").await? == user, "inside it belongs to the user of the box");
     Ok(())
 }
 

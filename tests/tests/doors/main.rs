@@ -114,7 +114,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Result<Option<T>>>>(
 }
 
 fn main() -> ExitCode {
-    isolation::start(|arguments| run(Selection::from_arguments(arguments)))
+    isolation::start(async |arguments| run(Selection::from_arguments(arguments)?).await)
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {

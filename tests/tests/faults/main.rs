@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     if let Some(code) = maker::run_if_asked() {
         return code;
     }
-    isolation::start(|arguments| run(Selection::from_arguments(arguments)))
+    isolation::start(async |arguments| run(Selection::from_arguments(arguments)?).await)
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {

@@ -65,7 +65,7 @@ impl Program {
     pub(crate) async fn next_start_leaves_nothing(&self) -> Result<()> {
         leaks::remember(self.state.path());
         self.succeeds().await.context("the next start")?;
-        self.before.settle(self.state.path(), SETTLE).await.context("after the next start")
+        self.before.settle(|| Leaks::snapshot(self.state.path()), SETTLE).await.context("after the next start")
     }
 
     /// The workspace as an option of the program.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 const LIMIT: Duration = Duration::from_mins(3);
 
 fn main() -> ExitCode {
-    isolation::start(|arguments| run(Selection::from_arguments(arguments)))
+    isolation::start(async |arguments| run(Selection::from_arguments(arguments)?).await)
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {

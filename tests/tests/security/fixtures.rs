@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use box_core::{BoxSpec, MountMode, MountSpec, Network, Profile};
+use box_core::{BackendName, BoxSpec, MountMode, MountSpec, Network, Profile};
 use box_tests::ground::{mount, private_directory};
 use box_tests::{Ground, TestBox, isolation};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
@@ -40,8 +40,9 @@ pub(crate) struct World {
 const PEER_PORT: u16 = 8099;
 
 impl World {
-    pub(crate) async fn build(preludes: BTreeMap<String, String>) -> Result<Self> {
-        let ground = Ground::native().await?;
+    /// Builds a world of boxes of this backend.
+    pub(crate) async fn build(backend: BackendName, preludes: BTreeMap<String, String>) -> Result<Self> {
+        let ground = Ground::open(backend).await?;
         let random = fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().replace('-', "")[..12].to_owned();
         let secret = format!("host-canary-{random}");
         let canary = canary(&secret)?;

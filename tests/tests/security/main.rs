@@ -1,11 +1,12 @@
-//! The attack corpus against the native backend, each probe with its control.
+//! The attack corpus against every backend, each probe with its control.
 //!
-//! `security [ID…]` runs the cases whose id holds one of the words; `--list` prints them. As root the whole suite runs in
+//! `security [ID…]` runs the cases whose id holds one of the words; `--list` prints them; `--backend NAME` chooses backends. As root the whole suite runs in
 //! a mount and a network namespace of its own; `--as-user NAME` then becomes that user. Started by an ordinary user
 //! without that, cases that need a network are skipped, because their traffic could leave the machine.
 
 mod checks;
 mod controls;
+mod engines;
 mod expectations;
 mod file_tools;
 mod fixtures;
@@ -17,12 +18,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use box_core::{Dimension, Level, Network};
-use box_tests::corpus::{self, CorpusCase};
+use box_core::{BackendName, Dimension, Level, Network};
+use box_tests::corpus::{self, Corpus, CorpusCase};
+use box_tests::engines::why_not;
 use box_tests::report::Table;
 use box_tests::suite::{Selection, skip};
-use box_tests::{Case, Suite, isolation};
+use box_tests::{Case, Ground, Suite, isolation};
 
+use engines::EngineCase;
 use expectations::Found;
 use fixtures::World;
 
@@ -33,53 +36,103 @@ const CASE_LIMIT: Duration = Duration::from_mins(6);
 const RACE_LIMIT: Duration = Duration::from_mins(12);
 
 fn main() -> ExitCode {
-    isolation::start(|arguments| run(Selection::from_arguments(arguments)))
+    isolation::start(async |arguments| run(Selection::from_arguments(arguments)?).await)
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {
     let corpus = corpus::load()?;
-    if selection.list {
-        return list(corpus.cases, selection).await;
-    }
+    let is_list = selection.list;
     let mut suite = Suite::new("security", selection);
     let others = corpus.cases.iter().filter(|case| case.kind != "exec" && !is_file_tool(case)).count();
     suite.say(&format!("{others} cases of other kinds need a server or file tools and are not part of this suite"));
-    let world = Arc::new(World::build(corpus.preludes).await.context("building the fixtures")?);
     let columns = ["id", "title", "expected", "verdict", "control", "checks"];
     let table = Arc::new(Mutex::new(Table::new("security-verdicts", &columns)));
-    let files: Vec<CorpusCase> = corpus.cases.iter().filter(|case| is_file_tool(case)).cloned().collect();
-    for case in corpus.cases.into_iter().filter(|case| case.kind == "exec") {
-        for network in networks(&case) {
-            let name = name(&case, network);
-            let (world, table, case) = (Arc::clone(&world), Arc::clone(&table), case.clone());
-            let work = move || async move { attack(&world, &case, network, &table).await };
-            suite.run(Case::new(name, work).within(CASE_LIMIT)).await;
+    for backend in suite.backends() {
+        if is_list || why_not(backend).is_some() {
+            without_world(&mut suite, backend, &corpus).await;
+        } else {
+            on(&mut suite, backend, &corpus, &table).await.with_context(|| backend.to_string())?;
         }
-    }
-    for case in files {
-        let table = Arc::clone(&table);
-        let name = case.id.clone();
-        suite.run(Case::new(name, move || attack_files(case, table)).within(RACE_LIMIT)).await;
     }
     let table = table.lock().map(|table| table.clone()).map_err(|_| anyhow::anyhow!("the table is lost"))?;
     table.write()?;
     suite.say(&table.markdown());
-    world.end().await.context("removing the fixtures")?;
+    suite.tell_by_backend()?;
     Ok(suite.finish())
 }
 
-/// Prints the names, for which nothing has to stand.
-async fn list(cases: Vec<CorpusCase>, selection: Selection) -> Result<ExitCode> {
-    let mut suite = Suite::new("security", selection);
-    for case in cases.iter().filter(|case| case.kind == "exec") {
-        for network in networks(case) {
-            suite.run(Case::new(name(case, network), || async { Ok(()) })).await;
-        }
+/// Runs the cases against one backend.
+async fn on(suite: &mut Suite, backend: BackendName, corpus: &Corpus, table: &Arc<Mutex<Table>>) -> Result<()> {
+    let world = World::build(backend, corpus.preludes.clone()).await.context("building the fixtures")?;
+    let world = Arc::new(world);
+    for (case, network) in probes(corpus) {
+        let name = name(backend, &case, network);
+        let (world, table) = (Arc::clone(&world), Arc::clone(table));
+        let work = move || async move { attack(&world, &case, network, &table).await };
+        suite.run(Case::new(name, work).within(CASE_LIMIT)).await;
     }
-    for case in cases.iter().filter(|case| is_file_tool(case)) {
-        suite.run(Case::new(case.id.clone(), || async { Ok(()) })).await;
+    for case in file_tool_cases(backend, corpus) {
+        let (table, name) = (Arc::clone(table), name(backend, &case, Network::Off));
+        suite.run(Case::new(name, move || attack_files(case, table)).within(RACE_LIMIT)).await;
     }
-    Ok(suite.finish())
+    world.end().await.context("removing the fixtures")?;
+    for case in engines::cases(backend) {
+        let table = Arc::clone(table);
+        let work = move || async move { attack_backend(backend, case, &table).await };
+        suite.run(Case::new(format!("{backend}/{}", case.id), work).within(CASE_LIMIT)).await;
+    }
+    Ok(())
+}
+
+/// Tries a case that looks at a backend from outside, and writes its row. Nothing of it may stay.
+async fn attack_backend(backend: BackendName, case: &EngineCase, table: &Mutex<Table>) -> Result<()> {
+    let ground = Arc::new(Ground::open(backend).await?);
+    let before = ground.leaks();
+    let outcome = (case.run)(Arc::clone(&ground)).await;
+    ground.clear().await?;
+    let outcome = match outcome {
+        Ok(()) => ground.settled(&before).await,
+        Err(error) => Err(error),
+    };
+    let corpus = corpus::load()?;
+    let title = corpus.cases.iter().find(|one| one.id == case.id).map_or("", |one| one.title.as_str()).to_owned();
+    let (verdict, checks) = match &outcome {
+        Ok(()) => ("CONTAINED", String::new()),
+        Err(error) => ("FAILED", format!("{error:#}")),
+    };
+    if let Ok(mut table) = table.lock() {
+        table.row(
+            [&format!("{backend}/{}", case.id), &title, "CONTAINED", verdict, "", &checks].map(|cell| cell as &str),
+        );
+    }
+    outcome
+}
+
+/// Prints the names, for which nothing has to stand, or skips all where there is nothing to run them on.
+async fn without_world(suite: &mut Suite, backend: BackendName, corpus: &Corpus) {
+    let files = file_tool_cases(backend, corpus).into_iter().map(|case| (case, Network::Off));
+    for (case, network) in probes(corpus).into_iter().chain(files) {
+        let reason = why_not(backend).unwrap_or_default();
+        let work = move || async move { skip(format!("no {backend} here: {reason}")) };
+        suite.run(Case::new(name(backend, &case, network), work)).await;
+    }
+    for case in engines::cases(backend) {
+        let reason = why_not(backend).unwrap_or_default();
+        let work = move || async move { skip(format!("no {backend} here: {reason}")) };
+        suite.run(Case::new(format!("{backend}/{}", case.id), work)).await;
+    }
+}
+
+/// The cases that run in a box, once for each network.
+fn probes(corpus: &Corpus) -> Vec<(CorpusCase, Network)> {
+    let of = |case: &CorpusCase| networks(case).into_iter().map(|network| (case.clone(), network)).collect::<Vec<_>>();
+    corpus.cases.iter().filter(|case| case.kind == "exec").flat_map(of).collect()
+}
+
+/// The cases that attack file tools. What they try is the agent's work, which is the same everywhere, so one backend will do.
+fn file_tool_cases(backend: BackendName, corpus: &Corpus) -> Vec<CorpusCase> {
+    let is_here = |case: &&CorpusCase| backend == BackendName::Native && is_file_tool(case);
+    corpus.cases.iter().filter(is_here).cloned().collect()
 }
 
 /// Whether a case attacks file tools, which are tried through the service.
@@ -95,7 +148,8 @@ async fn attack_files(case: CorpusCase, table: Arc<Mutex<Table>>) -> Result<()> 
         Err(error) => ("FAILED", format!("{error:#}")),
     };
     if let Ok(mut table) = table.lock() {
-        table.row([&case.id, &case.title, "CONTAINED", verdict, "", &checks]);
+        let name = name(BackendName::Native, &case, Network::Off);
+        table.row([&name, &case.title, "CONTAINED", verdict, "", &checks]);
     }
     outcome.map(drop)
 }
@@ -109,10 +163,10 @@ fn networks(case: &CorpusCase) -> Vec<Network> {
     }
 }
 
-fn name(case: &CorpusCase, network: Network) -> String {
+fn name(backend: BackendName, case: &CorpusCase, network: Network) -> String {
     match network {
-        Network::Off => case.id.clone(),
-        Network::On => format!("{}/network-on", case.id),
+        Network::Off => format!("{backend}/{}", case.id),
+        Network::On => format!("{backend}/{}/network-on", case.id),
     }
 }
 
@@ -126,7 +180,7 @@ async fn attack(world: &World, case: &CorpusCase, network: Network, table: &Mute
     let checks: Vec<String> = found.iter().map(|(name, found)| format!("{name}: {found}")).collect();
     if let Ok(mut table) = table.lock() {
         let cells = [
-            &name(case, network),
+            &name(world.ground.name(), case, network),
             &case.title,
             &expectations::expected(case),
             &observed.verdict,

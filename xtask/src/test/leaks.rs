@@ -39,6 +39,7 @@ impl Snapshot {
 }
 
 pub(super) fn run(proof: &mut Proof) -> Verdict {
+    proof.stop_engines();
     let deadline = Instant::now() + SETTLE_TIME_MAX;
     loop {
         let leaked = Snapshot::take().added_since(&proof.before);

@@ -1,6 +1,7 @@
-//! Running the suites: as root, and as an ordinary user.
+//! Running the suites: as root, as an ordinary user, and among engines.
 //!
-//! They prove the native backend, so they may never be skipped: with root at hand, a suite that cannot run has failed.
+//! They prove the native backend, so they may never be skipped: with root at hand, a suite that cannot run has failed. Only what
+//! engines do can be missing where there are none.
 
 use super::delegation::Delegation;
 use super::rootless::{self, TestUser};
@@ -21,6 +22,9 @@ const WITHOUT_SECOND_TRY: &str = "security";
 /// A suite that takes longer hangs.
 const SUITE_TIME_MAX: Duration = Duration::from_mins(20);
 
+/// The same for one that runs on every backend. Engines take a third of a second for each box.
+const ENGINES_TIME_MAX: Duration = Duration::from_mins(40);
+
 /// Runs a suite as root, from where it was built.
 pub(super) fn as_root(proof: &mut Proof, suite: &str) -> Result<Verdict> {
     if !machine::is_root() {
@@ -34,6 +38,34 @@ pub(super) fn as_root(proof: &mut Proof, suite: &str) -> Result<Verdict> {
 pub(super) fn rootless(proof: &mut Proof, suite: &str) -> Result<Verdict> {
     let reports = report_directory(proof, &format!("{suite}-rootless"))?;
     if machine::is_root() { as_test_user(proof, suite, &reports) } else { in_place(proof, suite, &reports) }
+}
+
+/// Runs a suite as root on these backends, among engines that were started for it, and shows its table of cases by backends. An
+/// engine that is not there costs its cases, which are skipped with the reason.
+pub(super) fn among_engines(proof: &mut Proof, suite: &str, backends: &[&str]) -> Result<Verdict> {
+    if !machine::is_root() {
+        return Ok(Verdict::Skipped("not root; engines of our own need it".into()));
+    }
+    let reports = report_directory(proof, &format!("{suite}-engines"))?;
+    let artefacts = proof.artefacts()?;
+    let executable = artefacts.suites.get(suite).with_context(|| format!("{suite} was not built"))?.clone();
+    let engines = match proof.engines() {
+        Ok(engines) => engines,
+        Err(error) => return Ok(Verdict::Skipped(format!("no engines: {error:#}"))),
+    };
+    for reason in engines.missing() {
+        proof.skip(reason.clone());
+    }
+    let root = proof.root.clone();
+    let verdict = run(proof, suite, ENGINES_TIME_MAX, |cases| {
+        let mut command = plain(&executable, &artefacts.strongbox, &reports, &root);
+        command.args(backends.iter().flat_map(|name| ["--backend", *name])).args(cases);
+        engines.enter(&command)
+    });
+    if let Ok(table) = std::fs::read_to_string(reports.join(format!("{suite}-by-backend-root.md"))) {
+        println!("{table}");
+    }
+    verdict
 }
 
 /// Runs a suite as our test user, with cgroups that root has handed to it.
@@ -51,7 +83,7 @@ pub(super) fn delegated(proof: &mut Proof, suite: &str) -> Result<Verdict> {
     let artefacts = proof.artefacts()?;
     let executable = artefacts.suites.get(suite).with_context(|| format!("{suite} was not built"))?;
     let stage = rootless::Staging::new(&user, executable, &artefacts.strongbox)?;
-    let verdict = run(proof, suite, |cases| {
+    let verdict = run(proof, suite, SUITE_TIME_MAX, |cases| {
         let mut command = stage.command(&user);
         command.args(cases);
         delegation.enter(&command)
@@ -64,14 +96,20 @@ fn in_place(proof: &mut Proof, suite: &str, reports: &Path) -> Result<Verdict> {
     let artefacts = proof.artefacts()?;
     let executable = artefacts.suites.get(suite).with_context(|| format!("{suite} was not built"))?;
     let root = proof.root.clone();
-    run(proof, suite, |cases| {
-        // The suite dies with us: it has a process group of its own, which an interrupt at the terminal does not reach.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(executable).args(cases);
-        command.env("STRONGBOX_BIN", &artefacts.strongbox).env("STRONGBOX_REPORT_DIR", reports).current_dir(&root);
-        cargo::without_cargo_traces(&mut command);
+    run(proof, suite, SUITE_TIME_MAX, |cases| {
+        let mut command = plain(executable, &artefacts.strongbox, reports, &root);
+        command.args(cases);
         command
     })
+}
+
+/// A suite where it was built. It dies with us: it has a process group of its own, which an interrupt at the terminal does not reach.
+fn plain(executable: &Path, strongbox: &Path, reports: &Path, root: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(executable);
+    command.env("STRONGBOX_BIN", strongbox).env("STRONGBOX_REPORT_DIR", reports).current_dir(root);
+    cargo::without_cargo_traces(&mut command);
+    command
 }
 
 fn as_test_user(proof: &mut Proof, suite: &str, reports: &Path) -> Result<Verdict> {
@@ -79,7 +117,7 @@ fn as_test_user(proof: &mut Proof, suite: &str, reports: &Path) -> Result<Verdic
     let executable = artefacts.suites.get(suite).with_context(|| format!("{suite} was not built"))?;
     let user = TestUser::ensure()?;
     let stage = rootless::Staging::new(&user, executable, &artefacts.strongbox)?;
-    let verdict = run(proof, suite, |cases| {
+    let verdict = run(proof, suite, SUITE_TIME_MAX, |cases| {
         let mut command = stage.command(&user);
         command.args(cases);
         command
@@ -90,8 +128,8 @@ fn as_test_user(proof: &mut Proof, suite: &str, reports: &Path) -> Result<Verdic
 
 /// Runs a suite, and what failed of it once more. A machine that stood still for a second fails a case now and then, and so does
 /// a race of ours: what passes only then is named in the report.
-fn run(proof: &mut Proof, suite: &str, command: impl Fn(&[String]) -> Command) -> Result<Verdict> {
-    let ending = proof.stream(command(&[]), SUITE_TIME_MAX)?;
+fn run(proof: &mut Proof, suite: &str, time_max: Duration, command: impl Fn(&[String]) -> Command) -> Result<Verdict> {
+    let ending = proof.stream(command(&[]), time_max)?;
     let verdict = judge(proof, ending);
     let failed = proof.tally.failed_cases();
     let is_worth_it = (1..=SECOND_TRIES_MAX).contains(&failed.len()) && failed.len() as u64 == proof.tally.failed;
@@ -99,7 +137,7 @@ fn run(proof: &mut Proof, suite: &str, command: impl Fn(&[String]) -> Command) -
         return Ok(verdict);
     }
     let first = std::mem::take(&mut proof.tally);
-    let ending = proof.stream(command(&failed), SUITE_TIME_MAX)?;
+    let ending = proof.stream(command(&failed), time_max)?;
     let again = judge(proof, ending);
     let all_ran = proof.tally.passed >= failed.len() as u64;
     let has_passed = again == Verdict::Passed && all_ran;

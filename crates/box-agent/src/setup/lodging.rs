@@ -4,12 +4,12 @@
 use std::os::fd::OwnedFd;
 
 use box_wire::message::Verified;
-use box_wire::plan::Sight;
+use box_wire::plan::{Memory, Sight, Tracking};
 use box_wire::{GuestPath, Lodging};
 use rustix::fs::{AtFlags, CWD, Mode, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use super::{Descriptors, Failure, MemoryTold, Prepared, Step, Tracker, confine, set_limits};
+use super::{Descriptors, Failure, MemoryTold, Prepared, Step, Tracker, confine, open_memory, set_limits};
 use crate::dialler;
 use crate::sys;
 
@@ -21,9 +21,14 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
         None => dialler::listen().step("listen")?,
     };
     let journal = lodging.journal.map(|index| descriptors.take(index)).transpose()?;
-    let memory = match lodging.oom_kills {
-        Some(index) => MemoryTold::Counted(descriptors.take(index)?),
-        None => MemoryTold::Absent,
+    let counted = lodging.oom_kills.map(|index| descriptors.take(index)).transpose()?;
+    let tracking = match lodging.tracking {
+        Tracking::Cgroup(index) => Tracker::Cgroup(descriptors.take(index)?),
+        Tracking::Ancestry => Tracker::Ancestry,
+    };
+    let memory = match lodging.memory {
+        Memory::PerBox(index) => Some(descriptors.take(index)?),
+        Memory::PerExec | Memory::Absent => None,
     };
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // An engine starts its first process as the leader of a session or not; either is fine.
@@ -36,14 +41,21 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
     }
     let read_only_mounts = look_around(&lodging.sights)?;
     set_limits(&lodging.rlimits).step("rlimits")?;
-    confine::confine_lodger(&lodging, journal.iter())?;
+    let own = [tracking.directory(), memory.as_ref(), journal.as_ref()];
+    confine::confine_lodger(&lodging, own.into_iter().flatten())?;
+    let memory = match (memory, counted) {
+        (Some(directory), _) => open_memory(&directory).step("memory")?,
+        (None, _) if lodging.memory == Memory::PerExec => MemoryTold::PerExec,
+        (None, Some(kills)) => MemoryTold::Counted(kills),
+        (None, None) => MemoryTold::Absent,
+    };
     let verified = Verified {
         landlock_abi: sys::landlock_abi(),
         workload_confined: confine::verify_inheritance().step("verify")?,
         read_only_mounts,
     };
     let Lodging { workload, seccomp, lifeline, .. } = lodging;
-    Ok(Prepared { listener, workload, seccomp, tracking: Tracker::Ancestry, memory, journal, lifeline, verified })
+    Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, verified })
 }
 
 /// Makes a directory and its parents where they are missing and may be made. A command that needs one that could not be made

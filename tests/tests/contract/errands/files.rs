@@ -31,7 +31,7 @@ async fn files_are_told_as_they_are(ground: Arc<Ground>) -> Result<()> {
     let file = tree.stat("/workspace/file").await?;
     ensure!(file.kind == EntryKind::File && file.size == 4 && file.mode == 0o640, "{file:?}");
     ensure!(file.path == "/workspace/file" && file.modified_ns == 1_000_000_000_500_000_000, "{file:?}");
-    ensure!((file.uid, file.gid) == (0, 0) && file.target.is_none(), "{file:?}");
+    ensure!((file.uid, file.gid) == (ground.user().uid, ground.user().gid) && file.target.is_none(), "{file:?}");
     let link = tree.stat("/workspace/link").await?;
     ensure!(link.kind == EntryKind::Symlink && link.target.as_deref() == Some("file"), "{link:?}");
     ensure!(tree.stat("/workspace").await?.kind == EntryKind::Directory);

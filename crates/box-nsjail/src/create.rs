@@ -1,0 +1,330 @@
+//! Makes a box: intent first, then ids, cgroup, door, nsjail; and when the agent is at the door, its mounts, its network and what it
+//! is to be.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use box_core::{BoxSpec, Error, Grant, Guarantees, Image, MountMode, Network, Persistence, Result};
+use box_host::handover::{self, Baggage};
+use box_host::mounts::{self, Attachment};
+use box_host::process::Process;
+use box_host::{journal, seccomp};
+use box_native::cgroup::{self, BoxCgroup, DriverKind};
+use box_native::host_root::{HostRoot, TreeKind};
+use box_native::image::{self, RootTree};
+use box_native::network::{self, Target};
+use box_native::{MASKED, disk};
+use box_wire::plan::{Lifeline, Memory, Sight, Tracking};
+use box_wire::{BoxId, GuestPath, Kind, Lodging, User};
+
+use crate::backend::Inner;
+use crate::door::Door;
+use crate::fault;
+use crate::guarantee::{self, Findings};
+use crate::house::{self, Facts, Way};
+use crate::ids::Ids;
+use crate::launch::{self, Launch, Launched, Scene};
+use crate::record::Record;
+use crate::stage::{Root, Stage, Storage};
+use crate::trees;
+
+/// nsjail itself counts as a process of its box where the agent does.
+pub(crate) const NSJAIL_PROCESSES: u64 = 1;
+
+/// A box that stands.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) agent: Process,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) cgroup: String,
+    pub(crate) directory: OwnedFd,
+    pub(crate) guarantees: Guarantees,
+    /// Held while the box is to die with us.
+    pub(crate) lifeline: Option<UnixStream>,
+}
+
+/// What is opened and decided before anything is made.
+struct Prepared {
+    program: std::path::PathBuf,
+    grants: Vec<Grant>,
+    image: Option<RootTree>,
+    network: Option<network::Method>,
+    seccomp: Vec<Vec<u8>>,
+}
+
+/// Makes a box. On an error the caller removes, by the record, whatever had been made.
+pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<Made> {
+    let mut prepared = prepare(inner, spec)?;
+    let name = inner.instance.name_of(id);
+    let mut record = Record {
+        id: id.clone(),
+        cgroup: format!("nsjail-{name}"),
+        name,
+        range: None,
+        network: prepared.network.map(|method| network::intent(method, id)),
+        jail: None,
+        agent: None,
+    };
+    let ids = Ids::claim(inner.ranges.as_ref(), &mut record, &directory)?;
+    let cgroup = inner.cgroups.create(&record.cgroup, &limits(inner, spec), ids.on_host(spec.user))?;
+    fault::point("jail_cgroup_made");
+    let listener = handover::listen(&directory, handover::SOCKET)?;
+    let door = Door::make(&directory, ids.owner(spec.user))?;
+    fault::point("jail_socket_made");
+    let jail = start(inner, spec, &mut prepared, &record, &ids, &cgroup, &door)?;
+    fault::point("jail_started");
+    record.jail = Process::of(jail.pid);
+    record.write(&directory)?;
+    fault::point("jail_record_completed");
+    let (control, agent_pid) = door.admit(&jail)?;
+    let agent = Process::of(agent_pid).ok_or_else(|| setup("agent", "it ended while it was being started"))?;
+    let pidfd = agent.open().ok_or_else(|| setup("agent", "it ended while it was being started"))?;
+    record.agent = Some(agent);
+    record.write(&directory)?;
+    fault::point("jail_agent_admitted");
+    verify_namespaces(agent_pid)?;
+    let mut sights = host_sights(inner, spec, &prepared)?;
+    sights.extend(show_mounts(inner, spec, std::mem::take(&mut prepared.grants), &ids, &pidfd)?);
+    fault::point("jail_mounts_attached");
+    attach_network(&mut record, &directory, &cgroup, agent_pid)?;
+    let (lodging, baggage) = lodge(inner, spec, &prepared, &record, &ids, &cgroup, sights, listener)?;
+    handover::send(&control, Kind::Lodging, &lodging, &baggage)?;
+    drop(baggage);
+    fault::point("jail_lodging_sent");
+    let verified = handover::hear_report(&control)?;
+    let enforced = cgroup.verify(agent_pid)?;
+    let findings = Findings { enforced: &enforced, verified: &verified, way: inner.way, method: prepared.network };
+    let guarantees = guarantee::compute(spec, &findings);
+    spec.floors.check(&guarantees)?;
+    fault::point("jail_ready");
+    let lifeline = spec.dies_with_maker.then_some(control);
+    Ok(Made { agent, pidfd, cgroup: record.cgroup, directory, guarantees, lifeline })
+}
+
+/// Decides everything that can be refused, so that a refusal leaves nothing to undo.
+fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
+    spec.validate()?;
+    if inner.way == Way::Paths {
+        let unavailable = |what: &str, reason: &str, fix: &str| {
+            let [what, reason, fix] = [what, reason, fix].map(str::to_owned);
+            Err(Error::Unavailable { what, reason, fix })
+        };
+        if spec.persistence == Persistence::Disk {
+            let reason = "only root can mount a file system image";
+            return unavailable("a box on disk", reason, "run strongbox as root, or keep the box in memory");
+        }
+        if spec.image != Image::Host {
+            let reason = "nsjail would have to write into it as an ordinary user";
+            return unavailable("an image", reason, "run strongbox as root, or use the image \"host\"");
+        }
+    }
+    if let Image::Named(name) = &spec.image {
+        let reason = "nsjail has no registry; use \"host\", a directory or a tar file with a root file system";
+        return Err(Error::BadImage { image: name.clone(), reason: reason.to_owned() });
+    }
+    Ok(Prepared {
+        program: inner.program()?,
+        grants: spec.mounts.iter().map(|mount| inner.mount_policy.grant(mount)).collect::<Result<_>>()?,
+        image: image::resolve(&spec.image, &inner.images)?,
+        network: (spec.network == Network::On).then(|| network::choose(None)).transpose()?,
+        seccomp: seccomp::programs(spec.syscalls)?,
+    })
+}
+
+fn limits(inner: &Inner, spec: &BoxSpec) -> cgroup::Limits {
+    let more = if inner.cgroups.kind() == DriverKind::Hybrid { NSJAIL_PROCESSES } else { 0 };
+    cgroup::Limits { cpus: spec.cpus, memory_bytes_max: spec.memory_mb << 20, pids_max: spec.pids_limit + more }
+}
+
+/// Starts nsjail with everything that it needs.
+fn start(
+    inner: &Inner,
+    spec: &BoxSpec,
+    prepared: &mut Prepared,
+    record: &Record,
+    ids: &Ids,
+    cgroup: &BoxCgroup,
+    door: &Door,
+) -> Result<Launched> {
+    let host_root = prepared.image.is_none().then(HostRoot::get);
+    let (users, groups) = ids.lines(spec.user);
+    let kind = |is_directory: bool| if is_directory { TreeKind::Directory } else { TreeKind::File };
+    let targets: Vec<GuestPath> = spec.mounts.iter().map(|mount| mount.target.clone()).collect();
+    let kept = prepared.image.as_ref().map(|tree| trees::check_image(tree, &targets)).transpose()?;
+    let facts = Facts {
+        id: &record.id,
+        users,
+        groups,
+        way: inner.way,
+        host_root,
+        submounts: match (inner.way, host_root) {
+            (Way::Paths, Some(host)) => trees::below(host),
+            _ => Vec::new(),
+        },
+        door: &door.path()?,
+        grants: prepared.grants.iter().map(|grant| (grant.path.clone(), kind(grant.is_directory))).collect(),
+        masked: masked(),
+        resolver: prepared.network.map(network::resolv_conf).transpose()?,
+        kept: kept.unwrap_or_default(),
+    };
+    let jail = house::furnish(spec, &facts);
+    let scene = match inner.way {
+        Way::Staged => Scene::Set(Box::new(stage(inner, spec, prepared, record, ids, door)?)),
+        Way::Paths => Scene::Host,
+    };
+    let entrances = trees::entrances(cgroup)?;
+    launch::launch(Launch { program: &prepared.program, config: &jail.render(), entrances, scene })
+}
+
+fn stage(inner: &Inner, spec: &BoxSpec, prepared: &Prepared, record: &Record, ids: &Ids, door: &Door) -> Result<Stage> {
+    let host = HostRoot::get();
+    let root = match &prepared.image {
+        Some(tree) => Root::Image(trees::of_image(tree, record.range)?),
+        None if spec.read_only_rootfs => Root::Nsjail,
+        None => Root::Writable(host.directories.clone()),
+    };
+    let trees = match prepared.image {
+        Some(_) => Vec::new(),
+        None => host.trees.iter().map(|(path, _, kind)| Ok((trees::of_host(path)?, *kind))).collect::<Result<_>>()?,
+    };
+    let storage = match spec.persistence {
+        Persistence::Memory => Storage::Tmpfs { bytes_max: spec.disk_bytes_max(), inodes_max: spec.disk_inodes_max() },
+        Persistence::Disk => {
+            let disks = inner.disks.as_fd();
+            disk::make_image(disks, &record.name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
+            fault::point("jail_disk_made");
+            Storage::Mount(disk::mount_image(disks, &record.name)?)
+        }
+    };
+    let door = mounts::clone_mount(&door.directory).map_err(|error| Error::io("taking the door", error))?;
+    let (box_root, workload) = (ids.on_host(User::ROOT), ids.on_host(spec.user));
+    Ok(Stage { trees, door, storage, root, box_root, workload })
+}
+
+/// What of `/proc` is there to be hidden.
+fn masked() -> Vec<(GuestPath, TreeKind)> {
+    let found = MASKED.iter().filter_map(|path| {
+        let kind = match std::fs::symlink_metadata(path).ok()? {
+            file if file.is_dir() => TreeKind::Directory,
+            _ => TreeKind::File,
+        };
+        Some((GuestPath::parse("path", path).ok()?, kind))
+    });
+    found.collect()
+}
+
+/// What the agent must find of the host: the same objects, read-only. Programs to which a box may add are another object.
+fn host_sights(inner: &Inner, spec: &BoxSpec, prepared: &Prepared) -> Result<Vec<Sight>> {
+    if prepared.image.is_some() {
+        return Ok(Vec::new());
+    }
+    let sight = |(source, target, _): &(std::path::PathBuf, GuestPath, TreeKind)| {
+        let found =
+            rustix::fs::lstat(source).map_err(|error| Error::io(format!("looking at {}", source.display()), error))?;
+        Ok(Sight { path: target.clone(), device: found.st_dev, inode: found.st_ino, read_only: true })
+    };
+    let is_layered =
+        |target: &GuestPath| inner.way == Way::Staged && !spec.read_only_rootfs && target.as_str() == "/usr";
+    HostRoot::get().trees.iter().filter(|(_, target, _)| !is_layered(target)).map(sight).collect()
+}
+
+/// Puts the granted mounts into the jail, where nsjail has not done so; answers what the agent must find of them.
+fn show_mounts(inner: &Inner, spec: &BoxSpec, grants: Vec<Grant>, ids: &Ids, agent: &OwnedFd) -> Result<Vec<Sight>> {
+    let attachments: Vec<Attachment> = grants
+        .into_iter()
+        .zip(&spec.mounts)
+        .map(|(grant, mount)| Attachment { grant, target: mount.target.clone(), mode: mount.mode })
+        .collect();
+    match inner.way {
+        Way::Staged => mounts::attach(agent.as_fd(), ids.on_host(spec.user), &attachments),
+        Way::Paths => Ok(attachments.iter().map(sight).collect()),
+    }
+}
+
+fn sight(attachment: &Attachment) -> Sight {
+    let Attachment { grant, target, mode } = attachment;
+    let read_only = *mode == MountMode::Ro;
+    Sight { path: target.clone(), device: grant.device, inode: grant.inode, read_only }
+}
+
+/// Gives the box its way out. The record is written before and after, so that whatever exists is known.
+fn attach_network(record: &mut Record, directory: &OwnedFd, cgroup: &BoxCgroup, pid: u32) -> Result<()> {
+    let Some(mut attachment) = record.network.clone() else { return Ok(()) };
+    let helper = cgroup.helper_directory()?;
+    let target = Target { agent_pid: pid, helper_cgroup: helper.as_ref().map(AsFd::as_fd) };
+    let attached = network::attach(&mut attachment, &target);
+    record.network = Some(attachment);
+    record.write(directory)?;
+    attached?;
+    fault::point("jail_network_attached");
+    Ok(())
+}
+
+/// What the agent is told, and the descriptors that this refers to.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is one thing that the lodging refers to, and this is the one place"
+)]
+fn lodge(
+    inner: &Inner,
+    spec: &BoxSpec,
+    prepared: &Prepared,
+    record: &Record,
+    ids: &Ids,
+    cgroup: &BoxCgroup,
+    sights: Vec<Sight>,
+    listener: OwnedFd,
+) -> Result<(Lodging, Baggage)> {
+    let mut baggage = Baggage::default();
+    let listener = Some(baggage.add(listener));
+    let journal = if spec.keeps_journal {
+        let made = journal::make(&inner.journals, &record.name, ids.owner(spec.user))?;
+        fault::point("jail_journal_made");
+        Some(baggage.add(made))
+    } else {
+        None
+    };
+    let tracking = match cgroup.tracking()? {
+        Some(directory) => Tracking::Cgroup(baggage.add(directory)),
+        None => Tracking::Ancestry,
+    };
+    let memory = match cgroup.memory()? {
+        cgroup::Memory::PerExec => Memory::PerExec,
+        cgroup::Memory::PerBox(directory) => Memory::PerBox(baggage.add(directory)),
+        cgroup::Memory::Absent => Memory::Absent,
+    };
+    let lodging = Lodging {
+        workload: spec.user,
+        sights,
+        directories: Vec::new(),
+        rlimits: box_native::rlimits(spec, inner.cgroups.kind() != DriverKind::Absent),
+        landlock_writable: house::writable(spec),
+        seccomp: prepared.seccomp.clone(),
+        listener,
+        tracking,
+        memory,
+        oom_kills: None,
+        journal,
+        lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
+    };
+    Ok((lodging, baggage))
+}
+
+/// Checks from outside that the box shares none of our namespaces.
+fn verify_namespaces(pid: u32) -> Result<()> {
+    for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+        let read = |process: &str| rustix::fs::readlink(format!("/proc/{process}/ns/{kind}"), Vec::new());
+        match (read("self"), read(&pid.to_string())) {
+            (Ok(ours), Ok(theirs)) if ours != theirs => {}
+            (Ok(_), Ok(_)) => return Err(setup("verify", &format!("the box shares our {kind} namespace"))),
+            // An ordinary user may not look at a process that hides itself; then what nsjail was told has to do.
+            _ if !rustix::process::geteuid().is_root() => {}
+            _ => return Err(setup("verify", &format!("the {kind} namespace of the box cannot be examined"))),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn setup(step: &str, reason: &str) -> Error {
+    Error::Setup { step: step.to_owned(), reason: reason.to_owned() }
+}

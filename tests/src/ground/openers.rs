@@ -1,0 +1,42 @@
+//! How each backend is opened for the suites.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use box_core::{Backend, BackendName, MountPolicy};
+use box_host::InstanceKind;
+use box_native::{Native, NativeConfig};
+use box_nsjail::{Nsjail, NsjailConfig};
+
+use crate::engines;
+
+/// Opens a backend.
+pub(super) async fn open(
+    name: BackendName,
+    state: &Path,
+    mount_policy: MountPolicy,
+    instance: InstanceKind,
+) -> Result<Arc<dyn Backend>> {
+    let state_dir = state.to_owned();
+    Ok(match name {
+        BackendName::Native => {
+            let config = NativeConfig { mount_policy, instance, ..NativeConfig::ephemeral(state_dir) };
+            Arc::new(Native::open(config).await?)
+        }
+        BackendName::Docker | BackendName::Podman => anyhow::bail!("not yet"),
+        BackendName::Nsjail => {
+            let program = Some(PathBuf::from(place(name)?));
+            Arc::new(Nsjail::open(NsjailConfig { state_dir, mount_policy, instance, program }).await?)
+        }
+    })
+}
+
+fn place(name: BackendName) -> Result<String> {
+    engines::place(name).with_context(|| format!("nobody said where {name} is"))
+}
+
+/// The part of a state directory that is this backend's own.
+pub(super) fn state_of(name: BackendName, state: &Path) -> PathBuf {
+    if name == BackendName::Native { state.to_owned() } else { state.join(name.as_str()) }
+}

@@ -1,0 +1,150 @@
+//! `cargo xtask engines`: real engines for tests, measurements and people: Docker, Podman and nsjail, started for one run.
+//!
+//! They live in a *house* of their own (namespaces of processes, mounts, network and cgroups, see [`house`]), so that nothing of the
+//! machine is touched, and killing one process ends all that they ever started. Whoever uses them is started in the house too,
+//! because an engine shows its boxes paths as it sees them itself.
+//!
+//! A *keeper*, which is this program again, builds the house and takes it down when its standard input ends. So it does when we are
+//! interrupted or killed.
+
+mod docker;
+mod house;
+mod image;
+pub(crate) mod keeper;
+pub(crate) mod nsjail;
+mod podman;
+
+use crate::{cargo, machine, packages, run};
+use anyhow::{Context, Result, bail, ensure};
+use house::Entrance;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+
+/// The variables by which suites find the engines; see `tests/src/engines.rs`.
+const DOCKER_VARIABLE: &str = "STRONGBOX_TEST_DOCKER";
+const PODMAN_VARIABLE: &str = "STRONGBOX_TEST_PODMAN";
+const NSJAIL_VARIABLE: &str = "STRONGBOX_TEST_NSJAIL";
+const IMAGE_VARIABLE: &str = "STRONGBOX_TEST_IMAGE";
+
+/// Says to a suite that it is in a house already, and need not make namespaces of its own.
+const HOUSE_VARIABLE: &str = "STRONGBOX_TEST_HOUSE";
+
+/// What the engines are made of.
+const PACKAGES: [&str; 9] = [
+    "docker.io",
+    "iptables",
+    "podman",
+    "containernetworking-plugins",
+    "runc",
+    "uidmap",
+    "iproute2",
+    "busybox-static",
+    "docker-registry",
+];
+
+/// What was asked for on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The command to run among them, for example a shell
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<String>,
+}
+
+/// The verb: starts the engines, runs the command among them, and ends them with it.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let metadata = cargo::metadata()?;
+    let engines = Engines::start(metadata.target_directory.as_std_path())?;
+    for reason in engines.missing() {
+        println!("skipped: {reason}");
+    }
+    let (program, arguments) = options.command.split_first().context("no command was given")?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(std::env::current_dir()?);
+    let is_success = run::plainly(engines.enter(&command))?;
+    engines.stop()?;
+    Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Engines that run until this is dropped.
+pub(crate) struct Engines {
+    keeper: Child,
+    /// Closing it is what tells the keeper to end.
+    until: Option<ChildStdin>,
+    entrance: Entrance,
+    environment: Vec<(String, String)>,
+    missing: Vec<String>,
+}
+
+impl Engines {
+    /// Installs what is missing, as far as we may, and starts what can be started. What cannot is told by [`Engines::missing`].
+    pub(crate) fn start(target: &Path) -> Result<Self> {
+        ensure!(machine::is_root(), "not root; engines in namespaces of their own need it");
+        let mut missing: Vec<String> = packages::install(&PACKAGES)
+            .into_iter()
+            .map(|missing| format!("package {}: {}", missing.package, missing.reason))
+            .collect();
+        let image = image::ensure(&target.join("test-image")).context("making the image of the tests")?;
+        let mut environment = vec![(HOUSE_VARIABLE.to_owned(), "1".to_owned())];
+        match nsjail::find(target) {
+            Ok(program) => environment.push((NSJAIL_VARIABLE.to_owned(), program.display().to_string())),
+            Err(error) => missing.push(format!("nsjail: {error:#}")),
+        }
+        let mut keeper = keeper::command(&target.join(format!("engines-{}", std::process::id())), &image)?;
+        // A group of its own: an interrupt at the terminal must reach us and not the one who tidies up after us.
+        keeper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut keeper = keeper.spawn().context("starting the keeper of the engines")?;
+        let until = keeper.stdin.take();
+        let said = keeper.stdout.take().context("the keeper has no output")?;
+        let mut engines = Self { keeper, until, entrance: Entrance::default(), environment, missing };
+        engines.hear(BufReader::new(said))?;
+        Ok(engines)
+    }
+
+    /// Listens to the keeper until it says that everything that can stand stands.
+    fn hear(&mut self, said: impl BufRead) -> Result<()> {
+        for line in said.lines() {
+            let line = line?;
+            match line.split_once(' ').unwrap_or((&line, "")) {
+                ("ready", _) => return Ok(()),
+                ("init", pid) => pid.clone_into(&mut self.entrance.init),
+                ("group", path) => self.entrance.groups.push(PathBuf::from(path)),
+                ("set", pair) => {
+                    let (name, value) = pair.split_once('=').context("a variable without a value")?;
+                    self.environment.push((name.to_owned(), value.to_owned()));
+                }
+                ("missing", reason) => self.missing.push(reason.to_owned()),
+                _ => println!("{line}"),
+            }
+        }
+        bail!("the keeper of the engines ended before they stood")
+    }
+
+    /// What could not be started, and why.
+    pub(crate) fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// The same command, started in the house and told where the engines are.
+    pub(crate) fn enter(&self, command: &Command) -> Command {
+        let mut inside = self.entrance.command(command);
+        inside.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        inside
+    }
+
+    /// Ends them and removes everything that they left.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        drop(self.until.take());
+        let status = self.keeper.wait()?;
+        ensure!(status.success(), "the keeper of the engines ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Engines {
+    fn drop(&mut self) {
+        drop(self.until.take());
+        let _ = self.keeper.wait();
+    }
+}

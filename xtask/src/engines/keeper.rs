@@ -1,0 +1,74 @@
+//! The keeper: builds the house, starts engines in it, says where they are, and takes all of it down when its input ends.
+
+use super::house::House;
+use super::{DOCKER_VARIABLE, IMAGE_VARIABLE, PODMAN_VARIABLE, docker, image, podman};
+use anyhow::{Context, Result};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The name of the hidden verb.
+const VERB: &str = "keep-engines";
+
+/// What the keeper is told.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Where the engines may write; removed at the end
+    directory: PathBuf,
+    /// The image that both get
+    image: PathBuf,
+}
+
+/// The command that starts a keeper.
+pub(super) fn command(directory: &Path, image: &Path) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe().context("finding ourselves")?);
+    command.arg(VERB).arg(directory).arg(image);
+    Ok(command)
+}
+
+/// The hidden verb.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    std::fs::create_dir_all(&options.directory)?;
+    let outcome = keep(options);
+    std::fs::remove_dir_all(&options.directory).with_context(|| format!("removing {}", options.directory.display()))?;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+fn keep(options: &Options) -> Result<()> {
+    let house =
+        House::build(&format!("strongbox-engines-{}", std::process::id()), &options.directory.join("house.log"))?;
+    let outcome = furnish(&house, options).and_then(|()| {
+        // Nothing is ever sent: this returns when whoever started us has ended, in whatever way.
+        std::io::stdin().read_to_end(&mut Vec::new())?;
+        Ok(())
+    });
+    house.demolish().and(outcome)
+}
+
+/// Starts the engines, side by side, and tells what came of it.
+fn furnish(house: &House, options: &Options) -> Result<()> {
+    say(&format!("init {}", house.entrance.init))?;
+    for group in &house.entrance.groups {
+        say(&format!("group {}", group.display()))?;
+    }
+    let (docker, podman) = std::thread::scope(|scope| {
+        let docker = scope.spawn(|| docker::start(house, &options.directory, &options.image));
+        let podman = podman::start(house, &options.directory, &options.image);
+        (docker.join(), podman)
+    });
+    let docker = docker.unwrap_or_else(|_| Err(anyhow::anyhow!("starting it went wrong in an unforeseen way")));
+    for (name, variable, started) in [("docker", DOCKER_VARIABLE, docker), ("podman", PODMAN_VARIABLE, podman)] {
+        match started {
+            Ok(address) => say(&format!("set {variable}={address}"))?,
+            Err(error) => say(&format!("missing {name}: {}", format!("{error:#}").replace('\n', " ")))?,
+        }
+    }
+    say(&format!("set {IMAGE_VARIABLE}={}", image::NAME))?;
+    say("ready")
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}")?;
+    Ok(output.flush()?)
+}
