@@ -1,47 +1,89 @@
 //! `strongbox doctor`: what this machine can enforce, shown by looking at each facility and by making one box.
 
 use box_core::backend::{Finding, FindingState};
-use box_core::{Backend, Dimension, Guarantees, Level, Profile};
+use box_core::{BackendName, Dimension, Guarantees, Level, Profile};
 use owo_colors::{OwoColorize, Style};
 
+use crate::backends::{self, Look};
+use crate::config::Wanted;
+use crate::engines::Engines;
 use crate::fault::Fault;
 use crate::listing::{self, Row};
 use crate::options::DoctorOptions;
 use crate::run;
 
+/// What came of looking.
+#[derive(Debug)]
+struct Examined {
+    /// At the backend in question.
+    findings: Vec<Finding>,
+    /// Making a box on it.
+    trial: Result<Guarantees, Fault>,
+    /// At the others, where none was named.
+    others: Vec<Look>,
+}
+
 /// Looks at everything; exits with 0 when boxes can be made.
 pub(crate) fn main(options: &DoctorOptions) -> Result<u8, Fault> {
-    let findings = box_native::doctor::findings();
     let runtime = crate::runtime()?;
-    let trial = runtime.block_on(trial(options));
+    let examined = runtime.block_on(examine(options));
     runtime.shutdown_background();
-    let exit_code = u8::from(trial.is_err());
+    let exit_code = u8::from(examined.trial.is_err());
     if options.format.json {
-        listing::write_json(&as_json(&findings, &trial))?;
+        listing::write_json(&as_json(&examined))?;
     } else {
-        listing::write_out(as_text(&findings, &trial).as_bytes())?;
+        listing::write_out(as_text(&examined).as_bytes())?;
     }
     Ok(exit_code)
 }
 
-/// Makes a box and removes it: what it guarantees is then known and not guessed.
-async fn trial(options: &DoctorOptions) -> Result<Guarantees, Fault> {
-    let native = run::open_engine(&options.engine).await?;
-    let id = format!("doctor-{}", std::process::id()).parse()?;
-    let mut spec = Profile::default().spec();
-    spec.dies_with_maker = true;
-    let made = native.create(&id, &spec).await;
-    let removed = match &made {
-        Ok(handle) => native.destroy(handle).await,
-        Err(_) => Ok(()),
-    };
-    native.close().await;
-    let guarantees = made?.guarantees;
-    removed?;
-    Ok(guarantees)
+async fn examine(options: &DoctorOptions) -> Examined {
+    let is_native = matches!(options.engine.backend, None | Some(Wanted::One(BackendName::Native)));
+    // What the native backend is made of can be looked at whether or not it opens.
+    let findings = is_native.then(box_native::doctor::findings);
+    let (said, trial) = trial(options).await;
+    let others = if options.engine.backend.is_none() { others(options).await } else { Vec::new() };
+    Examined { findings: findings.unwrap_or(said), trial, others }
 }
 
-fn as_json(findings: &[Finding], trial: &Result<Guarantees, Fault>) -> serde_json::Value {
+/// Makes a box and removes it: what it guarantees is then known and not guessed. First what the backend says of itself.
+async fn trial(options: &DoctorOptions) -> (Vec<Finding>, Result<Guarantees, Fault>) {
+    let opened = match run::open_engine(&options.engine, BackendName::Native).await {
+        Ok(opened) => opened,
+        Err(fault) => return (Vec::new(), Err(fault)),
+    };
+    let backend = opened.backend();
+    let findings = match backend.name() {
+        BackendName::Native => Vec::new(),
+        _ => backend.probe().await.findings,
+    };
+    let tried = async {
+        let id = format!("doctor-{}", std::process::id()).parse()?;
+        let mut spec = Profile::default().spec();
+        spec.dies_with_maker = true;
+        let handle = backend.create(&id, &spec).await?;
+        backend.destroy(&handle).await?;
+        Ok(handle.guarantees)
+    };
+    let tried = tried.await;
+    opened.close().await;
+    (findings, tried)
+}
+
+/// How the other backends stand. A configuration that cannot be read is no reason not to look.
+async fn others(options: &DoctorOptions) -> Vec<Look> {
+    let Ok(state_dir) = run::state_dir(&options.engine) else { return Vec::new() };
+    let engines = Engines::ephemeral(state_dir);
+    let engines = match run::config() {
+        Ok(config) => engines.configured(&config),
+        Err(_) => engines,
+    };
+    let names: Vec<_> = BackendName::ALL.into_iter().filter(|name| *name != BackendName::Native).collect();
+    backends::look_at_all(&engines, &names).await
+}
+
+fn as_json(examined: &Examined) -> serde_json::Value {
+    let Examined { findings, trial, others } = examined;
     serde_json::json!({
         "available": trial.is_ok(),
         "findings": findings,
@@ -49,12 +91,15 @@ fn as_json(findings: &[Finding], trial: &Result<Guarantees, Fault>) -> serde_jso
         "error": trial.as_ref().err().map(|fault| {
             serde_json::json!({ "code": fault.code, "message": fault.message, "hint": fault.hint })
         }),
+        "other_backends": others,
     })
 }
 
-fn as_text(findings: &[Finding], trial: &Result<Guarantees, Fault>) -> String {
+fn as_text(examined: &Examined) -> String {
+    let Examined { findings, trial, others } = examined;
+    let columns = listing::columns(rustix::stdio::stdout());
     let rows: Vec<Row> = findings.iter().map(row).collect();
-    let table = listing::render(&rows, listing::columns(rustix::stdio::stdout()));
+    let table = listing::render(&rows, columns);
     let verdict = match trial {
         Ok(guarantees) => summary(guarantees),
         Err(fault) => {
@@ -62,7 +107,11 @@ fn as_text(findings: &[Finding], trial: &Result<Guarantees, Fault>) -> String {
             format!("{} {}{}", "No box could be made here:".red().bold(), fault.message, hint.unwrap_or_default())
         }
     };
-    format!("{table}\n{verdict}\n")
+    if others.is_empty() {
+        return format!("{table}\n{verdict}\n");
+    }
+    let others = listing::render(&backends::rows(others), columns);
+    format!("{table}\n{verdict}\n\n{}\n{others}", "Other backends:".bold())
 }
 
 fn row(finding: &Finding) -> Row {

@@ -2,9 +2,11 @@
 //! lines and an exit code.
 
 mod audit;
+mod backends;
 mod client;
 mod config;
 mod doctor;
+mod engines;
 mod exit;
 mod fault;
 mod help;
@@ -46,6 +48,7 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
     match verb {
         Verb::Run(options) => Ok(run::main(options)),
         Verb::Doctor(options) => doctor::main(options),
+        Verb::Backends(options) => backends::main(options),
         Verb::Profiles(options) => profiles::main(options),
         Verb::Serve(options) => serve::main(options),
         Verb::Box(options) => langbot::main(options),

@@ -7,8 +7,9 @@ use box_core::Network;
 use box_wire::User;
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Wanted;
 use crate::values::{self, MountText, Requirement};
-use crate::{audit, client, config, langbot, profiles, serve, token};
+use crate::{audit, backends, client, config, langbot, profiles, serve, token};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +35,7 @@ Exit codes of `run`, `exec`, `shell`, `attach` and `logs -f`: the command's own,
 All other commands: 0, or 125 with the reason on standard error; docs/cli.md lists the exceptions.
 
 Environment:
+  STRONGBOX_BACKEND    where boxes live, as --backend
   STRONGBOX_STATE_DIR  where boxes and the server's state are kept, as --state-dir
   STRONGBOX_CONFIG     the configuration file, as --config
   STRONGBOX_URL        the server to ask, as --url
@@ -63,7 +65,10 @@ pub(crate) enum Verb {
     /// Say what this machine can enforce, and the exact command that fixes what it cannot
     ///
     /// Every facility is really tried, and one box is made and removed. Exits with 0 when boxes can be made, else with 1.
+    /// Without --backend it is the native one, and how the others stand is told as well.
     Doctor(DoctorOptions),
+    /// Say which backends work here, what the others lack, and which one a server would use
+    Backends(backends::BackendsOptions),
     /// List the presets for `--profile`, those of the configuration included
     Profiles(profiles::ProfilesOptions),
     /// Serve sessions over HTTP and a unix socket
@@ -242,6 +247,10 @@ pub(crate) struct ReportOptions {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct EngineOptions {
+    /// Where boxes live: native, podman, docker or nsjail, or auto for the first of backend_order that works here. Without it
+    /// what the profile says, or native
+    #[arg(long, value_name = "NAME", env = "STRONGBOX_BACKEND", hide_env_values = true)]
+    pub(crate) backend: Option<Wanted>,
     /// Where boxes are kept
     #[arg(long, value_name = "DIR", env = "STRONGBOX_STATE_DIR", hide_env_values = true)]
     pub(crate) state_dir: Option<PathBuf>,

@@ -1,18 +1,29 @@
 //! The state directory of a server: what is where in it, and that it is ours alone.
 
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use box_core::Store;
 use box_store::SqliteStore;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use crate::fault::Fault;
+
+/// The file that a server holds locked.
+const LEASE: &str = "server.lock";
 
 /// A state directory.
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
     path: PathBuf,
+}
+
+/// The right to be the only server of a state directory, until this is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    _file: std::fs::File,
 }
 
 impl StateDir {
@@ -32,6 +43,23 @@ impl StateDir {
             .hint(format!("run as its owner, or: chown and chmod 700 {path}")));
         }
         Ok(Self { path: path.to_owned() })
+    }
+
+    /// Takes the directory for one server. Two would adopt each other's boxes, on whatever backend those live.
+    pub(crate) fn lease(&self) -> Result<Lease, Fault> {
+        let path = self.path.join(LEASE);
+        let failed = |error: std::io::Error| Fault::new(format!("{} cannot be locked: {error}", path.display()));
+        let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = file.map_err(failed)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lease { _file: file }),
+            Err(Errno::WOULDBLOCK) => {
+                let message = format!("another server runs on the state directory {}", self.path.display());
+                let hint = "stop it first, or give this one a state of its own with --state-dir";
+                Err(Fault::new(message).code("state_in_use").hint(hint))
+            }
+            Err(error) => Err(failed(error.into())),
+        }
     }
 
     /// The directory itself.
@@ -61,6 +89,16 @@ mod tests {
         let path = place.path().join("a/b");
         StateDir::open(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_has_one_server_at_a_time() {
+        let place = tempfile::tempdir().unwrap();
+        let state = StateDir::open(place.path()).unwrap();
+        let lease = state.lease().unwrap();
+        assert_eq!(state.lease().unwrap_err().code, "state_in_use");
+        drop(lease);
+        state.lease().unwrap();
     }
 
     #[test]

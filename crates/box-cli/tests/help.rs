@@ -26,9 +26,10 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 36] = [
+const COMMANDS: [&[&str]; 37] = [
     &["run"],
     &["doctor"],
+    &["backends"],
     &["profiles"],
     &["serve"],
     &["box"],

@@ -1,10 +1,12 @@
 //! What every place where boxes can live must be able to do.
 
+mod choice;
 mod standby;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use box_wire::{BoxId, Invalid, User};
@@ -13,17 +15,33 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{BoxSpec, Error, Guarantees, MountSpec, Result};
 
-pub use standby::{Opening, Standby};
+pub use choice::{Choice, Pick};
+pub use standby::{Opener, Opening, Standby};
 
 /// A place where boxes can live. Backends give boxes; everything that happens in one is the agent's work.
 #[async_trait]
 pub trait Backend: Send + Sync + fmt::Debug {
-    /// Which one this is.
+    /// Which one this is; where one stands for several, the one on which boxes live that name none.
     fn name(&self) -> BackendName;
+
+    /// The backend of that name, where this one stands for several.
+    fn member(&self, _name: BackendName) -> Option<Arc<dyn Backend>> {
+        None
+    }
+
+    /// Those that a caller may ask for by name.
+    fn offers(&self) -> Vec<BackendName> {
+        vec![self.name()]
+    }
 
     /// Whether it is there at all. Until it is, nothing is asked of it but this, [`Backend::probe`] and [`Backend::arrives`].
     fn presence(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Tries once, now, to be there.
+    async fn attempt(&self) -> Result<()> {
+        self.presence()
     }
 
     /// Waits until it is there, and does what brings it. One that is switched off never comes.
@@ -51,6 +69,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// What works here, and why the rest does not.
     async fn probe(&self) -> Capabilities;
+
+    /// How each of the backends stands that this one stands for.
+    async fn survey(&self) -> Vec<Surveyed> {
+        let why = "it is the only one".to_owned();
+        vec![Surveyed { name: self.name(), chosen: Some(why), capabilities: Some(self.probe().await) }]
+    }
 
     /// Makes a box. On an error nothing of it is left.
     async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle>;
@@ -82,7 +106,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 }
 
 /// The backends there can be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendName {
     /// Namespaces and cgroups of this machine.
@@ -96,8 +120,9 @@ pub enum BackendName {
 }
 
 impl BackendName {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Native, Self::Docker, Self::Podman, Self::Nsjail];
+    /// All of them, in the order in which they are tried unless the operator says otherwise: what needs nothing else first, then what
+    /// needs no daemon of root.
+    pub const ALL: [Self; 4] = [Self::Native, Self::Podman, Self::Docker, Self::Nsjail];
 
     /// The name as it is written.
     pub fn as_str(self) -> &'static str {
@@ -132,6 +157,30 @@ pub struct Capabilities {
     pub available: bool,
     /// One line for each thing that was looked at.
     pub findings: Vec<Finding>,
+}
+
+impl Capabilities {
+    /// Why no box can be made, and what would change that; nothing where boxes can be made.
+    pub fn absence(&self) -> Option<(String, String)> {
+        if self.available {
+            return None;
+        }
+        let missing = || self.findings.iter().filter(|finding| finding.state == FindingState::Missing);
+        let reasons: Vec<_> = missing().map(|finding| finding.detail.as_str()).collect();
+        let fixes: Vec<_> = missing().filter_map(|finding| finding.fix.as_deref()).collect();
+        Some((reasons.join("; "), fixes.join("; ")))
+    }
+}
+
+/// One backend among several: whether it is the chosen one, and how it stands.
+#[derive(Debug, Clone)]
+pub struct Surveyed {
+    /// Which one.
+    pub name: BackendName,
+    /// Why boxes that name no backend live on it; nothing where they do not.
+    pub chosen: Option<String>,
+    /// What it says of itself; nothing where nobody has needed it yet, because then it is left alone.
+    pub capabilities: Option<Capabilities>,
 }
 
 /// One thing that was looked at: how it stands and what would make it better.

@@ -11,7 +11,7 @@ use crate::call::{ExecInfo, ProcessCall, ProcessId};
 use crate::caller::TenantId;
 use crate::session::{SessionConfig, SessionId, SessionState};
 use crate::token::TokenRow;
-use crate::{Handle, Result};
+use crate::{BackendName, Handle, Result};
 
 /// A memory that survives the server.
 #[async_trait]
@@ -90,6 +90,9 @@ pub struct SessionRow {
     pub config: SessionConfig,
     /// The box that is or was to be made for it.
     pub box_id: BoxId,
+    /// Where that lives or was to live. Rows of versions that knew only one place have none.
+    #[serde(default)]
+    pub backend: Option<BackendName>,
     /// What finds the box, once it is made.
     pub handle: Option<Handle>,
     /// When it was made.
@@ -98,6 +101,14 @@ pub struct SessionRow {
     pub last_used_at: Timestamp,
     /// Why it was lost.
     pub lost_reason: Option<String>,
+}
+
+impl SessionRow {
+    /// The backend of its box.
+    pub fn backend_name(&self) -> BackendName {
+        let named = self.handle.as_ref().map(|handle| handle.backend);
+        named.or(self.backend).unwrap_or(BackendName::Native)
+    }
 }
 
 /// What is remembered of a command. Also of each run of a managed process.

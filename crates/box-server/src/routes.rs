@@ -41,6 +41,7 @@ fn exec_routes() -> OpenApiRouter<App> {
         .routes(routes!(service::health))
         .routes(routes!(service::status))
         .routes(routes!(service::backend))
+        .routes(routes!(service::backends))
         .routes(routes!(service::errors))
         .routes(routes!(profiles::profiles))
         .routes(routes!(sessions::list, sessions::create_unnamed))

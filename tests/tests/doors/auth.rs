@@ -57,6 +57,7 @@ async fn as_soon_as_there_is_a_token_everybody_needs_one(door: &mut Door) -> Res
     for (method, path) in [
         ("GET", "/v1/health"),
         ("GET", "/v1/backend"),
+        ("GET", "/v1/backends"),
         ("GET", "/v1/errors"),
         ("GET", "/v1/profiles"),
         ("GET", "/v1/sessions"),

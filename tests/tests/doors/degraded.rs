@@ -9,7 +9,49 @@ pub(crate) fn cases() -> Vec<DoorCase> {
     vec![
         case!(a_server_that_is_switched_off_says_so_and_makes_nothing).unready("enabled = false\n"),
         case!(a_backend_that_cannot_be_opened_is_tried_again_and_its_sessions_are_found),
+        case!(a_forced_backend_that_is_not_there_is_refused_with_reason_and_fix_and_all_backends_are_listed)
+            .unready("backend = \"docker\"\n[docker]\naddress = \"unix:///nonexistent/docker.sock\"\n"),
+        case!(a_profile_can_name_a_backend_and_nothing_stands_in_for_it).configured(ELSEWHERE),
     ]
+}
+
+/// Boxes are native, but for those of a profile whose engine nobody runs.
+const ELSEWHERE: &str = "backend = \"native\"\n[docker]\naddress = \"unix:///nonexistent/docker.sock\"\n\
+    [profiles.elsewhere]\nbackend = \"docker\"\n";
+
+async fn a_forced_backend_that_is_not_there_is_refused_with_reason_and_fix_and_all_backends_are_listed(
+    door: &mut Door,
+) -> Result<()> {
+    let client = &door.client;
+    let status = client.get("/v1/status").await?.must(200)?;
+    ensure!(status["backend"] == "docker" && status["available"] == false, "{status}");
+    ensure!(status["reason"].is_string() && status["fix"].is_string(), "{status}");
+    let refused = client.post("/v1/sessions/one", &json!({})).await?.refused(503, "backend_unavailable")?;
+    ensure!(says(&refused["message"], "docker") && refused["hint"].is_string(), "{refused}");
+    ensure!(client.get("/v1/sessions/one").await?.status == 404, "no other backend stands in for it");
+    let backends = client.get("/v1/backends").await?.must(200)?;
+    let named = |name: &str| backends.as_array().into_iter().flatten().find(|one| one["name"] == name);
+    let docker = named("docker").context("docker is not listed")?;
+    ensure!(
+        docker["chosen"] == true && docker["available"] == false && docker["reason"] == status["reason"],
+        "{docker}"
+    );
+    for name in ["native", "podman", "nsjail"] {
+        let other = named(name).with_context(|| format!("{name} is not listed"))?;
+        ensure!(other["chosen"] == false && other["available"].is_null(), "it was not left alone: {other}");
+    }
+    Ok(())
+}
+
+async fn a_profile_can_name_a_backend_and_nothing_stands_in_for_it(door: &mut Door) -> Result<()> {
+    let client = &door.client;
+    let refused = client.post("/v1/sessions/one", &json!({ "profile": "elsewhere" })).await?;
+    let refused = refused.refused(503, "backend_unavailable")?;
+    ensure!(says(&refused["message"], "the docker backend"), "{refused}");
+    let made = client.create("two", &json!({})).await?;
+    ensure!(made["backend_name"] == "native", "{made}");
+    ensure!(client.get("/v1/status").await?.must(200)?["available"] == true);
+    Ok(())
 }
 
 async fn a_server_that_is_switched_off_says_so_and_makes_nothing(door: &mut Door) -> Result<()> {

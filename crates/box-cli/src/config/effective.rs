@@ -8,11 +8,12 @@ use std::str::FromStr;
 use box_core::audit::{AuditOptions, CommandText};
 use box_core::profile::{DraftProblem, ProfileDraft};
 use box_core::service::StopMode;
-use box_core::{Profiles, ServiceConfig};
+use box_core::{BackendName, Profiles, ServiceConfig};
 use box_server::{LangBotConfig, ServerConfig, SkillsConfig, TlsFiles};
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;
+use super::backends::{EngineTable, NsjailTable, Wanted};
 use crate::fault::Fault;
 
 /// The whole configuration. Its fields are the keys of the file.
@@ -20,6 +21,8 @@ use crate::fault::Fault;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     pub(crate) enabled: bool,
+    pub(crate) backend: Wanted,
+    pub(crate) backend_order: Vec<BackendName>,
     #[serde(deserialize_with = "unless_none")]
     pub(crate) listen: Option<SocketAddr>,
     #[serde(deserialize_with = "unless_none")]
@@ -47,6 +50,10 @@ pub(crate) struct Config {
     pub(crate) skills: SkillsTable,
     pub(crate) workspace_quota_mb: u64,
     pub(crate) langbot: LangBotTable,
+    pub(crate) docker: EngineTable,
+    pub(crate) podman: EngineTable,
+    #[serde(default)]
+    pub(crate) nsjail: NsjailTable,
     pub(crate) audit: Audit,
     pub(crate) on_stop: OnStop,
     pub(crate) log: String,

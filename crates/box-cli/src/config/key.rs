@@ -5,8 +5,9 @@ use std::path::Path;
 
 use box_core::audit::AuditOptions;
 use box_core::profile::LockedField;
-use box_core::{ServiceConfig, limits, tools};
+use box_core::{BackendName, ServiceConfig, limits, tools};
 
+use super::backends::EngineTable;
 use super::value::Value;
 
 /// Longest path of a unix socket that the kernel takes, without the terminating NUL.
@@ -15,6 +16,10 @@ pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
 const ENTRIES_MAX: usize = 1000;
 /// Longest name or description.
 const WORDS_BYTES_MAX: usize = 200;
+/// Longest time that fetching an image may take: a day.
+const PULL_SEC_MAX: u64 = 24 * 60 * 60;
+/// Most containers that wait to be wanted. Each holds memory, and hundreds would be a mistake.
+const POOL_MAX: u64 = 64;
 /// Largest journal and largest file of the audit log: 64 GiB.
 const FILE_MB_MAX: u64 = 64 << 10;
 
@@ -64,6 +69,12 @@ pub(crate) enum Kind {
     Paths,
     /// Names of images and what they mean.
     Images,
+    /// Backends in the order in which they are tried, each once.
+    Backends,
+    /// Where an engine listens.
+    EngineAddress,
+    /// A name that an engine knows something by.
+    EngineName,
     /// Yes or no.
     Truth,
 }
@@ -76,9 +87,14 @@ const fn live(name: &'static str, kind: Kind) -> Key {
     Key { name, kind, live: true }
 }
 
+/// What one backend can be called.
+pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail"]);
+
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 36] = [
+pub(crate) const KEYS: [Key; 55] = [
     key("enabled", Kind::Truth),
+    key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail"])),
+    key("backend_order", Kind::Backends),
     key("listen", Kind::Address),
     key("unix_socket", Kind::Socket),
     key("state_dir", Kind::Path),
@@ -108,7 +124,24 @@ pub(crate) const KEYS: [Key; 36] = [
     key("langbot.legacy", Kind::Truth),
     key("langbot.control_token_file", Kind::Path),
     key("langbot.allowed_mount_roots", Kind::Paths),
-    key("langbot.backend_name", Kind::Choice(&["native", "nsjail", "docker"])),
+    key("langbot.backend_name", BACKEND),
+    key("docker.address", Kind::EngineAddress),
+    key("docker.image", Kind::Words),
+    key("docker.runtime", Kind::EngineName),
+    key("docker.pull", Kind::Choice(&["always", "missing", "never"])),
+    key("docker.pull_timeout_sec", Kind::Whole(1, PULL_SEC_MAX)),
+    key("docker.network", Kind::EngineName),
+    key("docker.pool_size", Kind::Whole(0, POOL_MAX)),
+    key("docker.on_drift", Kind::Choice(&["keep", "replace"])),
+    key("podman.address", Kind::EngineAddress),
+    key("podman.image", Kind::Words),
+    key("podman.runtime", Kind::EngineName),
+    key("podman.pull", Kind::Choice(&["always", "missing", "never"])),
+    key("podman.pull_timeout_sec", Kind::Whole(1, PULL_SEC_MAX)),
+    key("podman.network", Kind::EngineName),
+    key("podman.pool_size", Kind::Whole(0, POOL_MAX)),
+    key("podman.on_drift", Kind::Choice(&["keep", "replace"])),
+    key("nsjail.program", Kind::Path),
     key("audit.commands", Kind::Choice(&["hash", "text"])),
     key("audit.file_mb", Kind::Whole(1, FILE_MB_MAX)),
     key("audit.files", Kind::Whole(1, 10_000)),
@@ -124,17 +157,27 @@ impl Key {
 
     /// The environment variable that sets it; lists and tables have none.
     pub(crate) fn variable(&self) -> Option<String> {
-        let is_scalar = !matches!(self.kind, Kind::Texts | Kind::Paths | Kind::Images | Kind::Profiles);
+        let is_scalar =
+            !matches!(self.kind, Kind::Texts | Kind::Paths | Kind::Images | Kind::Profiles | Kind::Backends);
         is_scalar.then(|| format!("STRONGBOX_{}", self.name.replace('.', "_").to_uppercase()))
     }
 
-    /// What it is when nobody says anything. Certificates and some keys of LangBot have no default; those of the socket and the skills
+    /// What it is when nobody says anything. Certificates, where engines are and some keys of LangBot have no default; those of the socket and the skills
     /// follow the state directory, and what concerns mounts the host root.
     pub(crate) fn default_value(&self) -> Option<Value> {
         let service = ServiceConfig::default();
         let count = |number: usize| Value::Whole(number as u64);
         Some(match self.name {
             "enabled" => Value::Truth(true),
+            "backend" => Value::text("auto"),
+            "backend_order" => Value::Texts(BackendName::ALL.map(|name| name.to_string()).into()),
+            "docker.image" | "podman.image" => Value::text(EngineTable::default().image),
+            "docker.pull" | "podman.pull" => Value::text("missing"),
+            "docker.pull_timeout_sec" | "podman.pull_timeout_sec" => {
+                Value::Whole(EngineTable::default().pull_timeout_sec)
+            }
+            "docker.pool_size" | "podman.pool_size" => count(EngineTable::default().pool_size),
+            "docker.on_drift" | "podman.on_drift" => Value::text("keep"),
             "listen" => Value::text("127.0.0.1:5410"),
             "state_dir" => Value::text(box_host::default_state_dir().to_string_lossy()),
             "session_ttl_sec" => Value::Whole(service.session_ttl_sec),
@@ -193,6 +236,9 @@ impl Kind {
             (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
             (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
+            (Self::Backends, Value::Texts(names)) => is_order(names),
+            (Self::EngineAddress, Value::Text(text)) => is_engine_address(text),
+            (Self::EngineName, Value::Text(text)) => is_engine_name(text),
             // Profiles were checked when they were read, with their lines.
             (Self::Truth, Value::Truth(_)) | (Self::Number, Value::Whole(_)) | (Self::Profiles, Value::Tables(_)) => {
                 true
@@ -231,6 +277,16 @@ impl Kind {
             Self::Filter => "a filter such as \"info\" or \"info,box_native=debug\"".to_owned(),
             Self::Texts => format!("a list of at most {ENTRIES_MAX} texts"),
             Self::Paths => format!("a list of at most {ENTRIES_MAX} absolute paths"),
+            Self::Backends => {
+                format!(
+                    "a list of {}, each at most once",
+                    BackendName::ALL.map(|name| format!("{:?}", name.as_str())).join(", ")
+                )
+            }
+            Self::EngineAddress => "\"unix:///PATH\", \"tcp://HOST:PORT\" or \"https://HOST:PORT\"".to_owned(),
+            Self::EngineName => format!(
+                "1 to {WORDS_BYTES_MAX} letters, digits, dots, dashes and underscores, beginning with a letter or digit"
+            ),
             Self::Images => "a table of names and \"host\", \"dir:/PATH\" or \"tar:/PATH\"".to_owned(),
         }
     }
@@ -238,6 +294,31 @@ impl Kind {
 
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control)
+}
+
+fn is_order(names: &[String]) -> bool {
+    let known: Vec<BackendName> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    let is_once = |(index, name): (usize, &BackendName)| !known[..index].contains(name);
+    !names.is_empty() && known.len() == names.len() && known.iter().enumerate().all(is_once)
+}
+
+fn is_engine_address(text: &str) -> bool {
+    let has_port = |rest: &str| {
+        let (host, port) = rest.rsplit_once(':').unwrap_or_default();
+        is_word(host) && !host.contains('/') && port.parse::<u16>().is_ok()
+    };
+    match text.split_once("://") {
+        Some(("unix", path)) => is_path(path),
+        Some(("tcp" | "https", rest)) => has_port(rest),
+        _ => false,
+    }
+}
+
+fn is_engine_name(text: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    text.len() <= WORDS_BYTES_MAX
+        && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && text.bytes().all(good)
 }
 
 fn is_lock(text: &str) -> bool {
@@ -271,7 +352,14 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_told_what_is_allowed() {
-        let table: [(&str, &str, &str); 16] = [
+        let table: [(&str, &str, &str); 23] = [
+            ("backend", "gvisor", "\"auto\", \"native\", \"podman\", \"docker\", \"nsjail\""),
+            ("docker.address", "/run/docker.sock", "unix:///PATH"),
+            ("docker.address", "unix://run/docker.sock", "unix:///PATH"),
+            ("podman.address", "tcp://host", "tcp://HOST:PORT"),
+            ("docker.runtime", "--privileged", "beginning with a letter"),
+            ("docker.pull", "sometimes", "missing"),
+            ("docker.pool_size", "65", "from 0 to 64"),
             ("listen", "localhost", "127.0.0.1:5410"),
             ("listen", "127.0.0.1:99999", "127.0.0.1:5410"),
             ("max_sessions", "0", "from 1 to"),
@@ -305,6 +393,22 @@ mod tests {
         };
         assert!(["host", "dir:/srv/root", "tar:/srv/root.tar"].into_iter().all(check));
         assert!(!["", "dir:", "dir:relative", "debian:12", "/srv/root"].into_iter().any(check));
+    }
+
+    #[test]
+    fn an_order_names_known_backends_once_each() {
+        let check = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Kind::Backends.check(&Value::Texts(names))
+        };
+        assert_eq!(check(&["docker", "native"]), Ok(()));
+        for bad in [&[][..], &["docker", "docker"], &["auto"], &["e2b"]] {
+            assert!(check(bad).unwrap_err().contains("\"native\", \"podman\""), "{bad:?}");
+        }
+        let Kind::Choice(words) = BACKEND else { panic!() };
+        assert_eq!(words, BackendName::ALL.map(BackendName::as_str));
+        let Kind::Choice(words) = Key::find("backend").unwrap().kind else { panic!() };
+        assert_eq!(words[1..], BackendName::ALL.map(BackendName::as_str));
     }
 
     #[test]

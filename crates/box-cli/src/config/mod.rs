@@ -1,6 +1,7 @@
 //! What an operator can set: defaults, then a file, then the environment, then flags. The later one wins, key by key, and
 //! where each value came from can be asked.
 
+mod backends;
 mod check;
 mod effective;
 mod environment;
@@ -20,6 +21,7 @@ use clap::{Args, Subcommand};
 
 use crate::fault::Fault;
 
+pub(crate) use self::backends::{EngineTable, Wanted};
 pub(crate) use self::effective::{Config, OnStop};
 pub(crate) use self::environment::Environment;
 pub(crate) use self::host::HostPlaces;

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 
 use box_core::{BoxSpec, Dimension, Floors, Image, LockedField, MountSpec, Origin, Persistence, environment};
-use box_wire::{BoxId, ExecId, ExecRequest, GuestPath, Invalid, Program, Stdin};
+use box_wire::{BoxId, ExecId, ExecRequest, GuestPath, Invalid, Program, Stdin, User};
 
 use super::preset::Preset;
 use crate::fault::Fault;
@@ -32,13 +32,22 @@ impl Intent {
     pub(crate) fn new(options: &RunOptions) -> Result<Self, Fault> {
         let preset = Preset::named(options.limits.profile.as_deref())?;
         let spec = spec(options, &preset)?;
-        let mut request = request(&options.command, &spec)?;
+        let mut request = request(&options.command)?;
         request.timeout_ms = preset.timeout_ms(options.limits.timeout)?;
         spec.validate()?;
         request.validate()?;
         // Random, because two commands that start at once must never share a name.
         let box_id = format!("run-{:016x}", RandomState::new().build_hasher().finish()).parse()?;
         Ok(Self { box_id, spec, request })
+    }
+
+    /// Adds what every command of that user has in its environment, where nothing else was typed. Who that is, a backend says.
+    pub(crate) fn run_as(&mut self, user: User) {
+        let mut env = environment::base(user);
+        for (name, value) in std::mem::take(&mut self.request.env) {
+            environment::set(&mut env, &name, &value);
+        }
+        self.request.env = env;
     }
 }
 
@@ -119,13 +128,12 @@ fn absolute(field: &'static str, typed: &Path) -> Result<PathBuf, Fault> {
     std::path::absolute(typed).map_err(|error| Invalid::new(field, typed, format!("a path; {error}")).into())
 }
 
-fn request(options: &CommandOptions, spec: &BoxSpec) -> Result<ExecRequest, Fault> {
+fn request(options: &CommandOptions) -> Result<ExecRequest, Fault> {
     let exec: ExecId = "main".parse()?;
     let mut request = ExecRequest::new(exec, Program::Argv(values::argv(&options.argv)?));
     request.cwd = GuestPath::parse("workdir", &options.workdir)?;
     request.stdin = if stdio::takes_input(options.interactive) { Stdin::Stream } else { Stdin::Null };
     request.terminal = options.tty.then(terminal::size);
-    request.env = environment::base(spec.user);
     if options.tty {
         let term = std::env::var("TERM").unwrap_or_else(|_| "xterm-256color".to_owned());
         environment::set(&mut request.env, "TERM", &term);

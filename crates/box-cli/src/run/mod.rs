@@ -8,7 +8,7 @@ mod preset;
 use std::pin::pin;
 use std::time::Duration;
 
-use box_core::{Backend, ExecIo, Handle, link};
+use box_core::{Backend, BackendName, ExecIo, Handle, link};
 use box_wire::{BoxId, ExecId, RefusalCode, SignalScope, Stdin};
 use tokio::sync::mpsc;
 
@@ -21,7 +21,7 @@ use crate::signals::Signals;
 use crate::stdio::{Input, Output};
 use crate::terminal::{self, RawMode};
 
-pub(crate) use self::engine::open as open_engine;
+pub(crate) use self::engine::{config, open as open_engine, state_dir};
 
 /// How long a signal that came before its command was started is tried again.
 const FORWARD_TRIES_MAX: u32 = 100;
@@ -29,9 +29,9 @@ const FORWARD_PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs the command and gives the exit code.
 pub(crate) fn main(options: &RunOptions) -> u8 {
-    let ended = Intent::new(options).and_then(|intent| {
+    let ended = Intent::new(options).and_then(|mut intent| {
         let runtime = crate::runtime()?;
-        let ended = runtime.block_on(run(options, &intent));
+        let ended = runtime.block_on(run(options, &mut intent));
         // A helper thread of the runtime that still waits for something must not keep a finished command from ending.
         runtime.shutdown_background();
         Ok((intent, ended?))
@@ -46,11 +46,12 @@ pub(crate) fn main(options: &RunOptions) -> u8 {
 
 type Ended = (Ending, Option<box_core::Guarantees>);
 
-async fn run(options: &RunOptions, intent: &Intent) -> Result<Ended, Fault> {
+async fn run(options: &RunOptions, intent: &mut Intent) -> Result<Ended, Fault> {
     let mut signals = Signals::listen().map_err(|error| Fault::new(format!("signals cannot be received: {error}")))?;
-    let native = engine::open(&options.engine).await?;
-    let ended = run_in(&native, options, intent, &mut signals).await;
-    native.close().await;
+    let opened = engine::open(&options.engine, intent.spec.backend.unwrap_or(BackendName::Native)).await?;
+    intent.run_as(opened.backend().workload(intent.spec.user));
+    let ended = run_in(opened.backend(), options, intent, &mut signals).await;
+    opened.close().await;
     ended
 }
 

@@ -1,14 +1,11 @@
 //! The composition root: every part of a server is made here, and nowhere else does one know of another.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use box_core::audit::AuditLog;
-use box_core::backend::Standby;
+use box_core::backend::{Pick, Standby};
 use box_core::service::StopMode;
-use box_core::{Backend, BackendName, Error, Service, ServiceConfig, Store};
-use box_host::InstanceKind;
-use box_native::{Native, NativeConfig};
+use box_core::{Backend, BackendName, Service, ServiceConfig, Store};
 use box_server::{Bound, LangBot, LangBotConfig};
 use box_skills::SkillStores;
 use futures_util::future::maybe_done;
@@ -19,9 +16,10 @@ use super::descriptors;
 use super::notify::Supervisor;
 use super::signals::{Order, Orders};
 use crate::config::{Config, HostPlaces, OnStop};
+use crate::engines::Engines;
 use crate::exit::after_signal;
 use crate::fault::Fault;
-use crate::state::StateDir;
+use crate::state::{Lease, StateDir};
 
 /// What becomes of a server that cannot listen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +57,7 @@ pub(crate) struct Server {
     has_tokens: bool,
     orders: Orders,
     stop: CancellationToken,
+    _lease: Lease,
 }
 
 impl Server {
@@ -68,10 +67,11 @@ impl Server {
         let orders = Orders::listen().map_err(|error| Fault::new(format!("signals cannot be received: {error}")))?;
         descriptors::make_room(config.service().max_sessions);
         let state = StateDir::open(&config.state_dir)?;
+        let lease = state.lease()?;
         let places = config.host_places()?;
         let store = state.store()?;
         check_tokens(config, store.as_ref()).await?;
-        let backend = open_backend(config, &places, &state, store.as_ref()).await?;
+        let backend = backends(config, &places, &state, store.as_ref()).await?;
         let audit = Arc::new(AuditLog::open(&state.audit(), config.audit())?);
         let skills = open_skills(config)?;
         let settings = ServiceConfig { default_workspace: places.default_workspace, ..config.service() };
@@ -94,7 +94,7 @@ impl Server {
         };
         let langbot = bound.as_ref().map_or_else(|| LangBot::new(langbot, service.clone()), Bound::langbot);
         let has_tokens = !store.tokens().await?.is_empty();
-        Ok(Self { service, bound, langbot, has_tokens, orders, stop: CancellationToken::new() })
+        Ok(Self { service, bound, langbot, has_tokens, orders, stop: CancellationToken::new(), _lease: lease })
     }
 
     /// Where it listens, as URLs.
@@ -184,40 +184,24 @@ fn at_once(signal: i32) -> u8 {
     after_signal(signal)
 }
 
-/// Opens the backend. One that is not wanted is not touched, and one that cannot be opened is tried again while the server serves.
-async fn open_backend(
+/// The backends, none of them touched yet; one that is not wanted never is.
+async fn backends(
     config: &Config,
     places: &HostPlaces,
     state: &StateDir,
     store: &dyn Store,
 ) -> Result<Arc<dyn Backend>, Fault> {
+    let pick = config.pick();
     if !config.enabled {
         tracing::warn!("boxes are disabled by the configuration; every call for one is refused");
-        return Ok(Arc::new(Standby::disabled(BackendName::Native)));
+        let name = match pick {
+            Pick::Forced(name) => name,
+            Pick::First(_) => BackendName::Native,
+        };
+        return Ok(Arc::new(Standby::disabled(name)));
     }
-    let instance = InstanceKind::Persistent(store.instance_id().await?);
-    let native = NativeConfig {
-        state_dir: state.path().to_owned(),
-        mount_policy: places.mount_policy(),
-        instance,
-        network_method: None,
-    };
-    match Native::open(native.clone()).await {
-        Ok(opened) => Ok(Arc::new(opened)),
-        Err(error) => match state_in_use(&error, state.path()) {
-            Some(fault) => Err(fault),
-            None => Ok(Arc::new(retried(native, error))),
-        },
-    }
-}
-
-/// A backend that is tried again.
-fn retried(native: NativeConfig, error: Error) -> Standby {
-    tracing::error!(error = %error, "the backend cannot be opened; this is tried again");
-    Standby::retried(BackendName::Native, error, move || {
-        let native = native.clone();
-        Box::pin(async move { Ok(Arc::new(Native::open(native).await?) as Arc<dyn Backend>) })
-    })
+    let engines = Engines::persistent(state.path(), places.mount_policy(), store.instance_id().await?);
+    Ok(Arc::new(engines.configured(config).choice(pick)))
 }
 
 fn open_skills(config: &Config) -> Result<SkillStores, Fault> {
@@ -237,17 +221,6 @@ async fn check_tokens(config: &Config, store: &dyn Store) -> Result<(), Fault> {
         return Err(Fault::new(format!("the token {} ({}) is bound to an {invalid}", row.id, row.name)).hint(hint));
     }
     Ok(())
-}
-
-/// The lease of an instance is held by one process only: who cannot have it is told who else wants it.
-fn state_in_use(error: &Error, state_dir: &Path) -> Option<Fault> {
-    let Error::Unavailable { what, .. } = error else { return None };
-    let fault = || {
-        Fault::new(format!("another server runs on the state directory {}", state_dir.display()))
-            .code("state_in_use")
-            .hint("stop it first, or give this one a state of its own with --state-dir")
-    };
-    what.starts_with("the instance ").then(fault)
 }
 
 fn cannot_listen(error: &str, config: &Config) -> Fault {

@@ -1,4 +1,4 @@
-//! A backend that is not there: switched off, or still to come.
+//! A backend that is not there: switched off, not needed yet, or still to come.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use box_wire::BoxId;
+use box_wire::{BoxId, User};
+use tokio::time::Instant;
 
 use super::{AgentStream, Backend, BackendName, Capabilities, Finding, FindingState, Handle, Liveness, Stats};
 use crate::{BoxSpec, Error, MountSpec, Result};
@@ -17,10 +18,16 @@ const BACKOFF_MIN: Duration = Duration::from_millis(500);
 /// Longest wait before it is tried again.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
+/// How long a failure is told again instead of trying again: many may ask at once, and trying can take long.
+const FAILURE_AGE_MAX: Duration = Duration::from_millis(300);
+
 /// What opens a backend, tried until it succeeds.
 pub type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Backend>>> + Send>>;
 
-/// A backend that is not there: switched off, or still to come. What is asked of it before is refused with the reason.
+/// What begins to open a backend, as often as need be.
+pub type Opener = Box<dyn Fn() -> Opening + Send + Sync>;
+
+/// A backend that is not there: switched off, not needed yet, or still to come. What is asked of it before is refused with the reason.
 #[derive(Debug)]
 pub struct Standby {
     name: BackendName,
@@ -33,11 +40,11 @@ pub struct Standby {
 enum Wait {
     /// The operator does not want it.
     Disabled,
-    /// It could not be opened.
-    Retried {
-        open: Box<dyn Fn() -> Opening + Send + Sync>,
-        /// Why the last attempt failed.
-        reason: Mutex<Arc<Error>>,
+    /// It has to be opened.
+    Openable {
+        open: Opener,
+        /// When the last attempt failed and why; nothing where there was none.
+        failure: Mutex<Option<(Instant, Arc<Error>)>>,
         /// One attempt at a time.
         turn: tokio::sync::Mutex<()>,
     },
@@ -47,7 +54,9 @@ impl fmt::Debug for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disabled => f.write_str("Disabled"),
-            Self::Retried { reason, .. } => f.debug_struct("Retried").field("reason", reason).finish_non_exhaustive(),
+            Self::Openable { failure, .. } => {
+                f.debug_struct("Openable").field("failure", failure).finish_non_exhaustive()
+            }
         }
     }
 }
@@ -58,30 +67,51 @@ impl Standby {
         Self { name, opened: OnceLock::new(), wait: Wait::Disabled }
     }
 
-    /// A backend that could not be opened, and why. It is tried again while somebody waits for it.
-    pub fn retried(name: BackendName, reason: Error, open: impl Fn() -> Opening + Send + Sync + 'static) -> Self {
-        let (reason, turn) = (Mutex::new(Arc::new(reason)), tokio::sync::Mutex::default());
-        Self { name, opened: OnceLock::new(), wait: Wait::Retried { open: Box::new(open), reason, turn } }
+    /// A backend that nobody has needed yet. It is opened when somebody does.
+    pub fn untouched(name: BackendName, open: Opener) -> Self {
+        let (failure, turn) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { name, opened: OnceLock::new(), wait: Wait::Openable { open, failure, turn } }
+    }
+
+    /// Whether nobody has tried to open it.
+    pub fn is_untouched(&self) -> bool {
+        self.opened.get().is_none() && self.failure().is_none()
+    }
+
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.opened.get().is_some()
     }
 
     fn backend(&self) -> Result<&Arc<dyn Backend>> {
         self.opened.get().ok_or_else(|| self.absence())
     }
 
+    fn failure(&self) -> Option<(Instant, Arc<Error>)> {
+        match &self.wait {
+            Wait::Disabled => None,
+            Wait::Openable { failure, .. } => failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
     /// What whoever asks too early is told.
     fn absence(&self) -> Error {
-        let Wait::Retried { reason, .. } = &self.wait else { return Error::Disabled };
-        let reason = Arc::clone(&reason.lock().unwrap_or_else(PoisonError::into_inner));
-        let what = format!("the {} backend", self.name);
-        match &*reason {
-            Error::Unavailable { reason, fix, .. } => {
-                Error::Unavailable { what, reason: reason.clone(), fix: fix.clone() }
-            }
-            other => {
-                let fix = "it is tried again and again; `strongbox doctor` says what this machine lacks".to_owned();
-                Error::Unavailable { what, reason: other.to_string(), fix }
-            }
+        if matches!(self.wait, Wait::Disabled) {
+            return Error::Disabled;
         }
+        let what = format!("the {} backend", self.name);
+        let (reason, fix) = match self.failure().as_ref().map(|(_, error)| &**error) {
+            Some(Error::Unavailable { reason, fix, .. }) => (reason.clone(), fix.clone()),
+            Some(other) => (
+                other.to_string(),
+                "it is tried again and again; `strongbox doctor` says what this machine lacks".to_owned(),
+            ),
+            None => {
+                let reason = "nobody has needed it yet, so it was left alone".to_owned();
+                (reason, "`strongbox backends` looks at all of them".to_owned())
+            }
+        };
+        Error::Unavailable { what, reason, fix }
     }
 
     /// The absence as something that was looked at and not found.
@@ -104,25 +134,44 @@ impl Backend for Standby {
         self.backend()?.presence()
     }
 
-    async fn arrives(&self) {
-        let Wait::Retried { open, reason, turn } = &self.wait else { return std::future::pending().await };
+    async fn attempt(&self) -> Result<()> {
+        let Wait::Openable { open, failure, turn } = &self.wait else { return Err(Error::Disabled) };
         let _turn = turn.lock().await;
-        let mut backoff = BACKOFF_MIN;
-        while self.opened.get().is_none() {
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(BACKOFF_MAX);
+        let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < FAILURE_AGE_MAX;
+        if self.opened.get().is_none() && !self.failure().as_ref().is_some_and(is_fresh) {
             match open().await {
                 Ok(backend) => drop(self.opened.set(backend)),
                 Err(error) => {
-                    tracing::warn!(error = %error, retry_in_ms = backoff.as_millis(), "the backend is still not there");
-                    *reason.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(error);
+                    tracing::warn!(backend = %self.name, error = %error, "a backend cannot be opened");
+                    let failed = Some((Instant::now(), Arc::new(error)));
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = failed;
                 }
             }
+        }
+        self.presence()
+    }
+
+    async fn arrives(&self) {
+        if matches!(self.wait, Wait::Disabled) {
+            return std::future::pending().await;
+        }
+        let mut backoff = BACKOFF_MIN;
+        if self.is_untouched() {
+            drop(self.attempt().await);
+        }
+        while self.opened.get().is_none() {
+            tokio::time::sleep(backoff).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+            drop(self.attempt().await);
         }
     }
 
     fn shares_filesystem(&self) -> bool {
         self.backend().is_ok_and(|backend| backend.shares_filesystem())
+    }
+
+    fn workload(&self, user: User) -> User {
+        self.backend().map_or(user, |backend| backend.workload(user))
     }
 
     async fn open_source(&self, mount: &MountSpec) -> Result<OwnedFd> {

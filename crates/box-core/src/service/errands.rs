@@ -85,7 +85,7 @@ impl Inner {
         input: Option<I>,
     ) -> Result<(Answer, ErrandBytes)> {
         caller.require(Scope::Files)?;
-        self.present()?;
+        self.enabled()?;
         let writes = writes(&call.work);
         if writes {
             self.check_quota(caller, id, request).await?;

@@ -14,7 +14,7 @@ use crate::caller::{Caller, Scope};
 use crate::output::Clipped;
 use crate::session::{OnTimeout, SessionConfig, SessionId, SessionRequest};
 use crate::store::ExecRow;
-use crate::{Error, Result, environment, hexadecimal, limits, link};
+use crate::{Error, Handle, Result, environment, hexadecimal, limits, link};
 
 impl Service {
     /// Starts a command; makes the session if it does not exist. Returns when the command runs.
@@ -162,7 +162,7 @@ impl Inner {
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Exec>)> {
         check(&call)?;
         caller.require(Scope::Exec)?;
-        self.present()?;
+        self.enabled()?;
         self.check_quota(caller, id, request).await?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
         let (inner, caller) = (Arc::clone(self), caller.clone());
@@ -178,7 +178,7 @@ impl Inner {
         let _used = session.start_use();
         let standing = self.wake(&session).await?;
         let config = session.config();
-        let wire = self.wire_request(&config, &call)?;
+        let wire = self.wire_request(&config, &standing.handle, &call)?;
         let exec = Arc::new(self.new_exec(&session, &config, &wire, &call));
         if let Some(earlier) = claim(&session, &exec)? {
             return match earlier.underway().await.end.as_deref() {
@@ -200,14 +200,14 @@ impl Inner {
     }
 
     /// The request to the agent that a call means in a session.
-    fn wire_request(&self, config: &SessionConfig, call: &ExecCall) -> Result<ExecRequest> {
+    fn wire_request(&self, config: &SessionConfig, handle: &Handle, call: &ExecCall) -> Result<ExecRequest> {
         // Somebody sits at a terminal; the deadlines of a profile are for commands.
         let longest_ms = limits::TERMINAL_TIMEOUT_SEC * 1000;
         let timeout_ms = match call.terminal {
             Some(_) => call.timeout_ms.unwrap_or(longest_ms).min(longest_ms),
             None => config.timeout_ms(call.timeout_ms),
         };
-        let user = call.user.unwrap_or(box_wire::User::ROOT);
+        let user = self.workload(handle, call.user.unwrap_or(box_wire::User::ROOT));
         let request = ExecRequest {
             env: environment_of(config, user, &call.env),
             cwd: workdir(config, call.workdir.as_ref()),
@@ -226,7 +226,7 @@ impl Inner {
         let on_timeout = call.on_timeout.unwrap_or(config.on_timeout);
         Exec::new(ExecRow {
             key: session.key.clone(),
-            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name(), &wire.program),
+            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), session.backend(), &wire.program),
             output_limit_chars: call.output_limit_chars.unwrap_or(self.config().output_limit_chars),
             output_head_bytes: call.output_head_bytes,
             destroys_on_timeout: on_timeout == OnTimeout::Destroy,

@@ -24,10 +24,10 @@ mod workplace;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use box_wire::User;
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -39,13 +39,14 @@ use crate::caller::{Caller, Scope, TenantId};
 use crate::session::SessionId;
 use crate::skills::Skills;
 use crate::store::{SessionKey, Store};
-use crate::{Backend, BackendName, Capabilities, Error, Profile, Profiles, Result, limits};
+use crate::{Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Profile, Profiles, Result, limits};
 
 pub use errands::{ErrandBytes, ErrandCall, NO_INPUT};
 pub use follow::Follow;
-use session::Session;
+use recovery::Recovery;
+use session::{Session, lock};
 pub use sessions::Created;
-pub use status::StatusInfo;
+pub use status::{BackendInfo, StatusInfo};
 use to_the_end::ToTheEnd;
 use watch::Watched;
 pub(crate) use workplace::Workplace;
@@ -197,16 +198,20 @@ struct Inner {
     watched: Watched,
     /// What the backend said of itself lately.
     capabilities: Cached<Capabilities>,
-    /// Whether boxes of before were looked for. Until then nothing is known of any session.
-    has_recovered: AtomicBool,
+    /// What others said of themselves lately.
+    named: Mutex<BTreeMap<BackendName, Arc<Cached<Capabilities>>>>,
+    /// How every backend stood lately.
+    surveys: Cached<Vec<BackendInfo>>,
+    /// On which backends boxes of before are being looked for, or were.
+    recoveries: Mutex<BTreeMap<BackendName, Recovery>>,
     started_at: Timestamp,
     /// Where packages come from, if from anywhere.
     skills: OnceLock<Arc<dyn Skills>>,
 }
 
 impl Service {
-    /// Starts the service: what the store remembers is adopted or honestly lost, what nobody remembers is removed. Where the backend
-    /// is not there yet, that is done when it comes, and until then whatever is asked of sessions is refused with the reason.
+    /// Starts the service: what the store remembers is adopted or honestly lost, what nobody remembers is removed. Where a backend
+    /// is not there yet, that is done when it comes, and until then whatever is asked of its sessions is refused with the reason.
     pub async fn open(
         backend: Arc<dyn Backend>,
         store: Arc<dyn Store>,
@@ -222,17 +227,16 @@ impl Service {
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             watched: Watched::default(),
-            capabilities: Cached::new(limits::CAPABILITIES_AGE_MAX),
-            has_recovered: AtomicBool::new(false),
+            capabilities: Inner::looked_at(),
+            named: Mutex::default(),
+            surveys: Cached::new(limits::CAPABILITIES_AGE_MAX),
+            recoveries: Mutex::default(),
             started_at: Timestamp::now(),
             skills: OnceLock::new(),
         };
         let service = Self { inner: Arc::new(inner) };
-        if service.inner.backend.presence().is_ok() {
-            recovery::recover(&service.inner).await?;
-            service.inner.has_recovered();
-        } else {
-            recovery::recover_later(&service.inner);
+        if service.inner.enabled().is_ok() {
+            recovery::start(&service.inner).await?;
         }
         reaper::start(&service.inner);
         Ok(service)
@@ -245,7 +249,7 @@ impl Service {
         *held = Arc::new(ServiceConfig { default_workspace, ..config });
     }
 
-    /// Where boxes live.
+    /// Where boxes live, unless something names another backend.
     pub fn backend_name(&self) -> BackendName {
         self.inner.backend.name()
     }
@@ -260,8 +264,13 @@ impl Service {
         caller.require(Scope::Exec)?;
         let probe = async { Ok::<_, Error>(self.inner.backend.probe().await) };
         let mut found = self.inner.capabilities.get(probe).await?;
+        let name = self.inner.backend.name();
+        if found.available {
+            // Another one may have taken the place of one that failed.
+            recovery::recover_soon(&self.inner, name);
+        }
         found.available &= self.inner.present().is_ok();
-        Ok((self.inner.backend.name(), found))
+        Ok((name, found))
     }
 
     /// The profiles that the caller can ask for: all, or the one to which its token is bound.
@@ -299,22 +308,50 @@ impl Service {
 }
 
 impl Inner {
-    /// Refuses while nothing can be asked of sessions: they are switched off, or nobody has looked yet which there are.
-    fn present(&self) -> Result<()> {
-        self.backend.presence()?;
-        if self.has_recovered.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        Err(Error::Unavailable {
-            what: "a session".to_owned(),
-            reason: "boxes of before are being found again".to_owned(),
-            fix: "try again in a moment".to_owned(),
-        })
+    /// What a backend said of itself, nothing yet.
+    fn looked_at() -> Cached<Capabilities> {
+        Cached::new(limits::CAPABILITIES_AGE_MAX)
     }
 
-    fn has_recovered(&self) {
-        self.has_recovered.store(true, Ordering::Release);
-        self.capabilities.forget();
+    /// Refuses where the operator has switched boxes off.
+    fn enabled(&self) -> Result<()> {
+        match self.backend.presence() {
+            Err(Error::Disabled) => Err(Error::Disabled),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses while boxes that name no backend cannot be had: there is none, or nobody has looked yet which boxes it has.
+    fn present(&self) -> Result<()> {
+        self.backend.presence()?;
+        match lock(&self.recoveries).get(&self.backend.name()) {
+            Some(Recovery::Done) => Ok(()),
+            _ => Err(found_again()),
+        }
+    }
+
+    /// Why nothing can be asked of a session that is known from before.
+    fn absence_of(&self, session: &Session) -> Error {
+        self.backend_of(session.backend()).presence().err().unwrap_or_else(found_again)
+    }
+
+    fn has_recovered_any(&self) -> bool {
+        lock(&self.recoveries).values().any(|recovery| *recovery == Recovery::Done)
+    }
+
+    /// The backend of that name.
+    fn backend_of(&self, name: BackendName) -> Arc<dyn Backend> {
+        self.backend.member(name).unwrap_or_else(|| Arc::clone(&self.backend))
+    }
+
+    /// The backend on which a box with this specification would live.
+    fn backend_for(&self, spec: &BoxSpec) -> Arc<dyn Backend> {
+        self.backend_of(spec.backend.unwrap_or_else(|| self.backend.name()))
+    }
+
+    /// Who commands really run as in a box.
+    fn workload(&self, handle: &Handle, user: User) -> User {
+        self.backend_of(handle.backend).workload(user)
     }
 
     fn config(&self) -> Arc<ServiceConfig> {
@@ -346,12 +383,21 @@ impl Inner {
     /// The session of an id, for a caller who needs only this right.
     fn find_for(&self, caller: &Caller, id: &SessionId, scope: Scope) -> Result<Arc<Session>> {
         caller.require(scope)?;
-        self.present()?;
+        self.enabled()?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         let found = self.lock_sessions().get(&key).cloned();
         let session = found.ok_or_else(|| Error::SessionNotFound { session: id.clone() })?;
         session.with_config(|config| caller.check_profile(id, &config.profile))?;
-        Ok(session)
+        if session.is_awaited() { Err(self.absence_of(&session)) } else { Ok(session) }
+    }
+}
+
+/// What is told of a session whose backend is there and whose box is still looked for.
+fn found_again() -> Error {
+    Error::Unavailable {
+        what: "a session".to_owned(),
+        reason: "boxes of before are being found again".to_owned(),
+        fix: "try again in a moment".to_owned(),
     }
 }
 

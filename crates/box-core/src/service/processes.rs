@@ -92,7 +92,7 @@ impl Inner {
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Process>)> {
         check(&call)?;
         caller.require(Scope::Exec)?;
-        self.present()?;
+        self.enabled()?;
         self.check_quota(caller, id, request).await?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
         let (inner, caller) = (Arc::clone(self), caller.clone());
@@ -183,10 +183,10 @@ impl Inner {
         standing: &Arc<Standing>,
         process: &Arc<Process>,
     ) -> Result<()> {
-        let wire = self.run_request(session, process)?;
+        let wire = self.run_request(session, standing, process)?;
         let exec = Arc::new(Exec::new(ExecRow {
             key: session.key.clone(),
-            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), self.backend.name(), &wire.program),
+            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), session.backend(), &wire.program),
             output_limit_chars: self.config().output_limit_chars,
             output_head_bytes: None,
             destroys_on_timeout: false,
@@ -207,11 +207,11 @@ impl Inner {
         Ok(())
     }
 
-    fn run_request(&self, session: &Session, process: &Process) -> Result<ExecRequest> {
+    fn run_request(&self, session: &Session, standing: &Standing, process: &Process) -> Result<ExecRequest> {
         let call = &process.call;
-        let (env, cwd) = session.with_config(|config| {
-            (environment_of(config, box_wire::User::ROOT, &call.env), workdir(config, call.cwd.as_ref()))
-        });
+        let user = self.workload(&standing.handle, box_wire::User::ROOT);
+        let (env, cwd) =
+            session.with_config(|config| (environment_of(config, user, &call.env), workdir(config, call.cwd.as_ref())));
         let request = ExecRequest {
             env,
             stdin: Stdin::Stream,

@@ -11,7 +11,7 @@ use crate::caller::{Caller, Scope};
 use crate::quota::{self, Activity, Pace, Quota, QuotaMoment, Usage, Workspace};
 use crate::session::{AbsentSession, SessionConfig, SessionId, SessionRequest};
 use crate::store::SessionKey;
-use crate::{BoxSpec, Dimension, Error, Handle, Level, Origin, Result, link};
+use crate::{Backend, BoxSpec, Dimension, Error, Handle, Level, Origin, Result, link};
 
 impl Inner {
     /// Refuses to start something in a session whose workspace holds too much, before anything is made for it.
@@ -25,7 +25,7 @@ impl Inner {
             _ if caller.require(Scope::Exec).is_err() => None,
             _ => {
                 let (config, spec) = self.decide(caller, request)?;
-                self.open_workspace(&config, origin(&config, &spec)).await?
+                self.workspace_of(&config, &spec).await?
             }
         };
         match workspace {
@@ -35,30 +35,33 @@ impl Inner {
     }
 
     /// The workspace of a session, if it has a quota that nothing but us holds.
-    pub(super) async fn open_workspace(
+    async fn open_workspace(
         &self,
+        backend: &dyn Backend,
         config: &SessionConfig,
         origin: Origin,
     ) -> Result<Option<Arc<Workspace>>> {
         let Some((quota, mount)) = Quota::of_session(config).zip(quota::mount_of(config, origin)) else {
             return Ok(None);
         };
-        if !self.backend.shares_filesystem() {
+        // Only one that is there can say, and it may be needed here for the first time.
+        backend.attempt().await?;
+        if !backend.shares_filesystem() {
             return Ok(None);
         }
-        let root = self.backend.open_source(&mount).await?;
+        let root = backend.open_source(&mount).await?;
         Ok(Some(Arc::new(Workspace::new(root, quota))))
     }
 
     /// The workspace of a box that is about to be made.
     pub(super) async fn workspace_of(&self, config: &SessionConfig, spec: &BoxSpec) -> Result<Option<Arc<Workspace>>> {
-        self.open_workspace(config, origin(config, spec)).await
+        self.open_workspace(&*self.backend_for(spec), config, origin(config, spec)).await
     }
 
     /// The workspace of a box that was found again. What cannot be looked at any more is said to be held by nothing.
     pub(super) async fn workspace_again(&self, config: &SessionConfig, handle: &mut Handle) -> Option<Arc<Workspace>> {
         // It was decided when the session was made. What no box ever sees is refused all the same.
-        match self.open_workspace(config, Origin::Operator).await {
+        match self.open_workspace(&*self.backend_of(handle.backend), config, Origin::Operator).await {
             Ok(workspace) => workspace,
             Err(error) => {
                 tracing::warn!(r#box.id = %handle.id, error = %error, "a workspace cannot be looked at any more");

@@ -1,7 +1,12 @@
 //! Finds everything again after a restart. Starting up is the recovery path; there is no other.
+//!
+//! Everything that the store remembers is in the list from the first moment, as awaited. Then each backend that something names is
+//! opened, and what lives on it is adopted or honestly lost. Sessions of a backend that cannot be opened stay awaited, and are
+//! found when it comes: an engine that is being updated costs nobody a session.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use box_wire::{BoxId, ExecId};
@@ -16,13 +21,25 @@ use super::session::{Phase, Session, Standing, lock};
 use crate::journal::Journal;
 use crate::session::SessionState;
 use crate::store::{Change, ExecRow, ProcessRow, SessionKey, SessionRow, Wait};
-use crate::{Error, Handle, Liveness, Result, fault, link};
+use crate::{Backend, BackendName, Error, Handle, Liveness, Result, fault, link};
 
 /// Sessions that are looked at at the same time.
 const AT_ONCE_MAX: usize = 32;
 
 /// How long to wait when sessions could not be found again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// How long the start waits for a backend to open. One that takes longer is waited for while others are served.
+const OPENING_MAX: Duration = Duration::from_secs(10);
+
+/// How far the search for boxes of before has come on one backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// They are being looked for, or will be when it is there.
+    Underway,
+    /// All that there are were found.
+    Done,
+}
 
 /// What the store remembers of one session.
 #[derive(Debug)]
@@ -32,44 +49,161 @@ struct Memory {
     processes: Vec<ProcessRow>,
 }
 
-/// Recovers when the backend is there, in a task of its own. Until then nothing can be asked of sessions.
-pub(super) fn recover_later(inner: &Arc<Inner>) {
+/// Puts everything that is remembered in the list, and recovers on each backend that something names: at once where it is there, else
+/// when it comes.
+pub(super) async fn start(inner: &Arc<Inner>) -> Result<()> {
+    let mut named: BTreeSet<BackendName> =
+        inner.config().profiles.iter().filter_map(|profile| profile.backend).collect();
+    for memory in memories(inner).await? {
+        if memory.row.state == SessionState::Lost {
+            keep_lost(inner, memory.row);
+        } else {
+            named.insert(memory.row.backend_name());
+            let session = Arc::new(Session::awaited(&memory.row));
+            inner.lock_sessions().insert(memory.row.key, session);
+        }
+    }
+    begin(inner, Arc::clone(&inner.backend)).await;
+    let mut running = JoinSet::new();
+    for name in named {
+        let inner = Arc::clone(inner);
+        running.spawn(async move { begin(&inner, inner.backend_of(name)).await });
+    }
+    while running.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Recovers on a backend now if it opens in time, else when it comes.
+async fn begin(inner: &Arc<Inner>, backend: Arc<dyn Backend>) {
+    let opening = Arc::clone(&backend);
+    // A task of its own: an opening that takes long goes on.
+    let opened = inner.tasks.spawn(async move { opening.attempt().await });
+    match tokio::time::timeout(OPENING_MAX, opened).await {
+        Ok(Ok(Ok(()))) => {
+            let backend = inner.backend_of(backend.name());
+            if inner.begins_recovery(backend.name()) && !try_recover(inner, &backend).await {
+                recover_again(inner, backend);
+            }
+        }
+        _ => recover_later(inner, backend),
+    }
+}
+
+/// Recovers on a backend that came into use only now, in a task of its own.
+pub(super) fn recover_soon(inner: &Arc<Inner>, name: BackendName) {
+    if inner.begins_recovery(name) {
+        recover_again(inner, inner.backend_of(name));
+    }
+}
+
+/// Recovers when a backend is there, in a task of its own. Until then nothing can be asked of its sessions.
+fn recover_later(inner: &Arc<Inner>, backend: Arc<dyn Backend>) {
+    let inner = Arc::clone(inner);
+    inner.tasks.clone().spawn(async move {
+        tokio::select! {
+            () = inner.stopping.cancelled() => return,
+            () = backend.arrives() => {}
+        }
+        let name = backend.name();
+        if inner.begins_recovery(name) {
+            recover_again(&inner, inner.backend_of(name));
+        }
+        tracing::info!(backend = %name, "the backend is there; boxes can be made");
+    });
+}
+
+/// Recovers until that succeeds, in a task of its own.
+fn recover_again(inner: &Arc<Inner>, backend: Arc<dyn Backend>) {
     let inner = Arc::clone(inner);
     inner.tasks.clone().spawn(async move {
         let recovered = async {
-            inner.backend.arrives().await;
-            while let Err(error) = recover(&inner).await {
-                tracing::error!(error = %error, "sessions cannot be found again; this is tried again");
+            while !try_recover(&inner, &backend).await {
                 tokio::time::sleep(RETRY_AFTER).await;
             }
         };
         tokio::select! {
-            () = inner.stopping.cancelled() => return,
+            () = inner.stopping.cancelled() => {}
             () = recovered => {}
         }
-        inner.has_recovered();
-        tracing::info!(backend = %inner.backend.name(), "the backend is there; boxes can be made");
     });
 }
 
-/// Adopts what is there, reports what is lost, removes what nobody remembers.
-pub(super) async fn recover(inner: &Arc<Inner>) -> Result<()> {
+async fn try_recover(inner: &Arc<Inner>, backend: &Arc<dyn Backend>) -> bool {
+    match recover(inner, &**backend).await {
+        Ok(()) => {
+            inner.has_recovered(backend.name());
+            true
+        }
+        Err(error) => {
+            tracing::error!(backend = %backend.name(), error = %error, "sessions cannot be found again; this is tried again");
+            false
+        }
+    }
+}
+
+impl Inner {
+    /// Whether nobody has begun to recover on this backend. Whoever is told so does.
+    fn begins_recovery(&self, name: BackendName) -> bool {
+        let mut recoveries = lock(&self.recoveries);
+        let begins = !recoveries.contains_key(&name);
+        recoveries.entry(name).or_insert(Recovery::Underway);
+        begins
+    }
+
+    fn has_recovered(&self, name: BackendName) {
+        lock(&self.recoveries).insert(name, Recovery::Done);
+        self.capabilities.forget();
+    }
+
+    /// Boxes that are somebody's. A lost session has none.
+    fn claimed(&self) -> HashSet<BoxId> {
+        let has_box = |session: &&Arc<Session>| !matches!(session.phase(), Phase::Lost(_));
+        self.lock_sessions().values().filter(has_box).map(|session| session.box_id.clone()).collect()
+    }
+
+    fn is_awaited_on(&self, key: &SessionKey, name: BackendName) -> bool {
+        let sessions = self.lock_sessions();
+        let waits = |session: &Arc<Session>| matches!(session.phase(), Phase::Awaited(_)) && session.backend() == name;
+        sessions.get(key).is_some_and(waits)
+    }
+}
+
+/// Adopts what is there, reports what is lost, removes what nobody remembers: all on one backend.
+async fn recover(inner: &Arc<Inner>, backend: &dyn Backend) -> Result<()> {
+    let name = backend.name();
     let mut boxes: HashMap<BoxId, Handle> =
-        inner.backend.list_orphans().await?.into_iter().map(|handle| (handle.id.clone(), handle)).collect();
+        backend.list_orphans().await?.into_iter().map(|handle| (handle.id.clone(), handle)).collect();
+    let went_away = Arc::new(AtomicBool::new(false));
     let mut running = JoinSet::new();
     for memory in memories(inner).await? {
+        if !inner.is_awaited_on(&memory.row.key, name) {
+            continue;
+        }
         let found = boxes.remove(&memory.row.box_id);
         if running.len() >= AT_ONCE_MAX {
             running.join_next().await;
         }
-        let inner = Arc::clone(inner);
-        running.spawn(async move { recover_session(&inner, memory, found).await });
+        let (inner, went_away) = (Arc::clone(inner), Arc::clone(&went_away));
+        running.spawn(async move {
+            if recover_session(&inner, memory, found).await.is_err() {
+                went_away.store(true, Ordering::Relaxed);
+            }
+        });
     }
-    for (_, orphan) in boxes {
+    // Looked at after the boxes were listed, because sessions may be made meanwhile.
+    let claimed = inner.claimed();
+    for (_, orphan) in boxes.into_iter().filter(|(id, _)| !claimed.contains(id)) {
         let inner = Arc::clone(inner);
         running.spawn(async move { remove_orphan(&inner, &orphan).await });
     }
     while running.join_next().await.is_some() {}
+    if went_away.load(Ordering::Relaxed) {
+        return Err(Error::Unavailable {
+            what: format!("the {name} backend"),
+            reason: "it went away while its boxes were being found again".to_owned(),
+            fix: "bring it back".to_owned(),
+        });
+    }
     fault::point("recovery_done");
     Ok(())
 }
@@ -101,68 +235,90 @@ async fn remove_orphan(inner: &Inner, orphan: &Handle) {
     }
 }
 
-async fn recover_session(inner: &Arc<Inner>, memory: Memory, found: Option<Handle>) {
+/// The backend has gone away again before a session could be found on it.
+struct WentAway;
+
+async fn recover_session(inner: &Arc<Inner>, memory: Memory, found: Option<Handle>) -> Result<(), WentAway> {
     match memory.row.state {
         // Whoever asked for it was never told that it exists, or was told that it goes.
-        SessionState::Creating | SessionState::Destroying => discard(inner, &memory.row, found).await,
-        SessionState::Lost => {
-            if let Some(found) = found {
-                remove_orphan(inner, &found).await;
-            }
-            let reason = memory.row.lost_reason.clone().unwrap_or_else(|| "the reason is not known".to_owned());
-            keep_lost(inner, memory, &reason);
+        SessionState::Creating | SessionState::Destroying | SessionState::Lost => {
+            discard(inner, memory.row, found).await;
+            Ok(())
         }
         SessionState::Running | SessionState::Paused => adopt(inner, memory, found).await,
     }
 }
 
-async fn discard(inner: &Inner, row: &SessionRow, found: Option<Handle>) {
-    if let Some(found) = found {
-        remove_orphan(inner, &found).await;
+async fn discard(inner: &Inner, mut row: SessionRow, found: Option<Handle>) {
+    if let Some(handle) = found.or(row.handle.take()) {
+        remove_orphan(inner, &handle).await;
     }
     if let Err(error) = inner.store.write(Change::DeleteSession(row.key.clone()), Wait::Committed).await {
         tracing::error!(session.id = %row.key.id, error = %error, "a session cannot be forgotten");
     }
+    inner.lock_sessions().remove(&row.key);
     fault::point("recovery_discarded");
 }
 
 /// Keeps a session in the list, so that its owner learns what became of it.
-fn keep_lost(inner: &Inner, memory: Memory, reason: &str) {
-    let key = memory.row.key.clone();
-    let session = Arc::new(Session::remembered(memory.row, inner.backend.name(), Phase::Lost(reason.into())));
+fn keep_lost(inner: &Inner, row: SessionRow) {
+    let reason = row.lost_reason.clone().unwrap_or_else(|| "the reason is not known".to_owned());
+    let key = row.key.clone();
+    let session = Arc::new(Session::remembered(row, Phase::Lost(reason.into())));
     inner.lock_sessions().insert(key, session);
 }
 
-async fn adopt(inner: &Arc<Inner>, mut memory: Memory, found: Option<Handle>) {
+async fn adopt(inner: &Arc<Inner>, mut memory: Memory, found: Option<Handle>) -> Result<(), WentAway> {
     match try_adopt(inner, &memory.row).await {
         Ok(standing) => {
             still_or_moving(inner, &memory.row, &standing).await;
             take_over(inner, memory, &Arc::new(standing)).await;
         }
-        Err(reason) => {
+        Err(Loss::WentAway) => return Err(WentAway),
+        Err(Loss::Gone(reason)) => {
             tracing::warn!(session.id = %memory.row.key.id, reason, "a session was lost");
             inner.watched.sessions_lost.add();
+            // Where it lived stays known when what finds it goes.
+            memory.row.backend = Some(memory.row.backend_name());
             if let Some(handle) = found.or(memory.row.handle.take()) {
                 remove_orphan(inner, &handle).await;
             }
-            (memory.row.state, memory.row.lost_reason) = (SessionState::Lost, Some(reason.clone()));
+            (memory.row.state, memory.row.handle) = (SessionState::Lost, None);
+            memory.row.lost_reason = Some(reason);
             let change = Change::PutSession(Box::new(memory.row.clone()));
             if let Err(error) = inner.store.write(change, Wait::Committed).await {
                 tracing::error!(error = %error, "a loss cannot be written down");
             }
-            keep_lost(inner, memory, &reason);
+            keep_lost(inner, memory.row);
+        }
+    }
+    Ok(())
+}
+
+/// Why a box was not adopted.
+enum Loss {
+    /// It is gone, and this is how that is known.
+    Gone(String),
+    /// Nobody can tell, because its backend cannot be asked any more.
+    WentAway,
+}
+
+impl From<Error> for Loss {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unavailable { .. } => Self::WentAway,
+            other => Self::Gone(other.to_string()),
         }
     }
 }
 
-async fn try_adopt(inner: &Inner, row: &SessionRow) -> Result<Standing, String> {
-    let mut handle = row.handle.clone().ok_or("what finds its box was not written down")?;
-    match inner.backend.adopt(&handle).await {
-        Ok(Liveness::Running) => {}
-        Ok(Liveness::Lost(reason)) => return Err(reason),
-        Err(error) => return Err(error.to_string()),
+async fn try_adopt(inner: &Inner, row: &SessionRow) -> Result<Standing, Loss> {
+    let unknown = || Loss::Gone("what finds its box was not written down".to_owned());
+    let mut handle = row.handle.clone().ok_or_else(unknown)?;
+    if let Liveness::Lost(reason) = inner.backend.adopt(&handle).await? {
+        return Err(Loss::Gone(reason));
     }
-    let directory = inner.backend.journal(&handle).await.map_err(|error| error.to_string())?;
+    let directory = inner.backend.journal(&handle).await?;
     let workspace = inner.workspace_again(&row.config, &mut handle).await;
     Ok(Standing { handle, journal: Arc::new(Journal::open(directory)), workspace })
 }
@@ -189,7 +345,8 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     let stands = Arc::clone(standing);
     let phase = if paused { Phase::Paused(stands) } else { Phase::Running(stands) };
     let key = row.key.clone();
-    let session = Arc::new(Session::remembered(row, inner.backend.name(), phase));
+    let session = Arc::new(Session::remembered(row, phase));
+    session.set_unsettled(true);
     inner.lock_sessions().insert(key, Arc::clone(&session));
     fault::point("recovery_adopted");
     for row in execs {
@@ -205,6 +362,7 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
         supervise_again(inner, &session, standing, process);
     }
     inner.watch_workspace(&session, standing);
+    session.set_unsettled(false);
 }
 
 async fn listen_again(inner: &Arc<Inner>, session: &Arc<Session>, standing: &Arc<Standing>, exec: &Arc<Exec>) {

@@ -1,7 +1,7 @@
 //! A session that lives: its state, and what runs in it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,12 +24,14 @@ pub(super) struct Session {
     pub(super) key: SessionKey,
     pub(super) box_id: BoxId,
     pub(super) created_at: Timestamp,
-    backend: BackendName,
+    backend: Mutex<BackendName>,
     config: Mutex<SessionConfig>,
     phase: watch::Sender<Phase>,
     last_used: Mutex<Timestamp>,
     /// Calls that are being served.
     users: AtomicUsize,
+    /// Whether what runs in it is still being found again.
+    is_unsettled: AtomicBool,
     pub(super) execs: Mutex<BTreeMap<ExecId, Arc<Exec>>>,
     pub(super) processes: Mutex<BTreeMap<ProcessId, Arc<Process>>>,
     /// Skills that commands may use.
@@ -42,6 +44,8 @@ pub(super) struct Session {
 #[derive(Debug, Clone)]
 pub(super) enum Phase {
     Creating,
+    /// Known from before a restart; its box is looked for when its backend is there.
+    Awaited(Arc<SessionRow>),
     Running(Arc<Standing>),
     Paused(Arc<Standing>),
     Destroying(Option<Arc<Standing>>),
@@ -69,8 +73,14 @@ impl Session {
         Self::from_parts(key, box_id, backend, config, now, Phase::Creating)
     }
 
-    pub(super) fn remembered(row: SessionRow, backend: BackendName, phase: Phase) -> Self {
+    pub(super) fn remembered(row: SessionRow, phase: Phase) -> Self {
+        let backend = row.backend_name();
         Self::from_parts(row.key, row.box_id, backend, row.config, row.created_at, phase)
+    }
+
+    /// One whose box is looked for when its backend is there.
+    pub(super) fn awaited(row: &SessionRow) -> Self {
+        Self::remembered(row.clone(), Phase::Awaited(Arc::new(row.clone())))
     }
 
     fn from_parts(
@@ -85,17 +95,36 @@ impl Session {
             key,
             box_id,
             created_at,
-            backend,
+            backend: Mutex::new(backend),
             config: Mutex::new(config),
             phase: watch::Sender::new(phase),
             // After a restart the time of the last use is not known exactly; nobody is hurt by counting from now.
             last_used: Mutex::new(Timestamp::now()),
             users: AtomicUsize::new(0),
+            is_unsettled: AtomicBool::new(false),
             execs: Mutex::default(),
             processes: Mutex::default(),
             activated: Mutex::default(),
             freezer: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Where its box lives, or was to live.
+    pub(super) fn backend(&self) -> BackendName {
+        *lock(&self.backend)
+    }
+
+    pub(super) fn set_backend(&self, backend: BackendName) {
+        *lock(&self.backend) = backend;
+    }
+
+    /// Whether it, or what runs in it, is still to be found again. Until then nothing can be asked of it.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_unsettled.load(Ordering::Acquire) || matches!(self.phase(), Phase::Awaited(_))
+    }
+
+    pub(super) fn set_unsettled(&self, is_unsettled: bool) {
+        self.is_unsettled.store(is_unsettled, Ordering::Release);
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -138,7 +167,7 @@ impl Session {
         match self.phase() {
             Phase::Running(standing) | Phase::Paused(standing) => Ok(standing),
             Phase::Lost(reason) => Err(lost(&reason)),
-            Phase::Creating | Phase::Destroying(_) | Phase::Gone(_) => {
+            Phase::Creating | Phase::Awaited(_) | Phase::Destroying(_) | Phase::Gone(_) => {
                 Err(Error::SessionNotFound { session: self.key.id.clone() })
             }
         }
@@ -227,6 +256,7 @@ impl Session {
     pub(super) fn row(&self) -> SessionRow {
         let (state, handle, lost_reason) = match self.phase() {
             Phase::Creating => (SessionState::Creating, None, None),
+            Phase::Awaited(row) => (row.state, row.handle.clone(), row.lost_reason.clone()),
             Phase::Running(standing) => (SessionState::Running, Some(standing.handle.clone()), None),
             Phase::Paused(standing) => (SessionState::Paused, Some(standing.handle.clone()), None),
             Phase::Destroying(standing) => {
@@ -240,6 +270,7 @@ impl Session {
             state,
             config: self.config(),
             box_id: self.box_id.clone(),
+            backend: Some(self.backend()),
             handle,
             created_at: self.created_at,
             last_used_at: *lock(&self.last_used),
@@ -252,7 +283,7 @@ impl Session {
         SessionInfo {
             session_id: self.key.id.clone(),
             state: row.state,
-            backend_name: self.backend,
+            backend_name: self.backend(),
             backend_session_id: self.box_id.to_string(),
             expires_at: (!self.is_kept()).then(|| self.expiry()),
             config: row.config,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 
 use super::session::{Phase, Session, Standing, lost};
-use super::{Inner, Service, ServiceConfig, StopMode};
+use super::{Inner, Service, ServiceConfig, StopMode, recovery};
 use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
 use crate::caller::{Caller, Scope, TenantId};
@@ -72,7 +72,10 @@ impl Service {
     #[expect(clippy::unused_async, reason = "doors await every call alike")]
     pub async fn list_sessions(&self, caller: &Caller, filter: &SessionFilter) -> Result<SessionPage> {
         caller.require(Scope::Exec)?;
-        self.inner.present()?;
+        self.inner.enabled()?;
+        if !self.inner.has_recovered_any() {
+            self.inner.present()?;
+        }
         let mut found = self.inner.sessions_of(caller);
         found.retain(|session| {
             let id = session.key.id.as_str();
@@ -189,7 +192,7 @@ impl Inner {
         when_lost: Lost,
     ) -> Result<(Arc<Session>, Created)> {
         caller.require(Scope::Exec)?;
-        self.present()?;
+        self.enabled()?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         loop {
             if self.stopping.is_cancelled() {
@@ -200,6 +203,7 @@ impl Inner {
                     self.begin_making(&session, spec);
                     (session, Created::New)
                 }
+                Found::Existing(session) if session.is_awaited() => return Err(self.absence_of(&session)),
                 Found::Existing(session) => (session, Created::Existing),
                 Found::Outdated(session) => {
                     self.remove(&session).await?;
@@ -218,6 +222,7 @@ impl Inner {
                 Phase::Lost(reason) if when_lost == Lost::Report && !replaces => return Err(lost(&reason)),
                 Phase::Lost(_) => self.remove(&session).await?,
                 Phase::Gone(Some(error)) => return Err(error.replica()),
+                Phase::Awaited(_) => return Err(self.absence_of(&session)),
                 Phase::Creating | Phase::Gone(None) => {}
                 Phase::Destroying(_) => drop(session.settled().await),
             }
@@ -236,6 +241,10 @@ impl Inner {
         }
         // Everything that can be refused is refused before there is anything to undo.
         let (config, spec) = self.decide(caller, request)?;
+        let spec = BoxSpec { session: Some(key.id.to_string()), ..spec };
+        if spec.backend.is_none() {
+            self.backend.presence()?;
+        }
         let box_id: BoxId = format!("s{}", uuid::Uuid::now_v7().simple()).parse()?;
         let mut sessions = self.lock_sessions();
         if let Some(session) = sessions.get(key) {
@@ -249,7 +258,7 @@ impl Inner {
                 fix: "delete sessions that are not needed, or raise max_sessions".to_owned(),
             });
         }
-        let session = Arc::new(Session::new(key.clone(), box_id, self.backend.name(), config));
+        let session = Arc::new(Session::new(key.clone(), box_id, self.backend_for(&spec).name(), config));
         sessions.insert(key.clone(), Arc::clone(&session));
         Ok(Found::New(session, Box::new(spec)))
     }
@@ -283,12 +292,18 @@ impl Inner {
     }
 
     /// Intent first, then the box, then what finds it again.
-    async fn make(&self, session: &Session, spec: &BoxSpec) -> Result<Arc<Standing>> {
+    async fn make(self: &Arc<Self>, session: &Session, spec: &BoxSpec) -> Result<Arc<Standing>> {
         self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
         fault::point("session_intent_written");
         let config = session.config();
-        let workspace = self.workspace_of(&config, spec).await?;
+        let mut workspace = self.workspace_of(&config, spec).await?;
         let mut handle = self.backend.create(&session.box_id, spec).await?;
+        if handle.backend != session.backend() {
+            // The one that was chosen has failed, and another took its place.
+            session.set_backend(handle.backend);
+            workspace = self.workspace_again(&config, &mut handle).await;
+        }
+        recovery::recover_soon(self, handle.backend);
         if let Some(workspace) = &workspace {
             quota::tell(&mut handle.guarantees, &config, &workspace.quota);
         }
@@ -327,7 +342,7 @@ impl Inner {
         let begun = session.change_phase(|phase| match phase {
             Phase::Running(standing) | Phase::Paused(standing) => Some(Phase::Destroying(Some(Arc::clone(standing)))),
             Phase::Lost(_) => Some(Phase::Destroying(None)),
-            Phase::Creating | Phase::Destroying(_) | Phase::Gone(_) => None,
+            Phase::Creating | Phase::Awaited(_) | Phase::Destroying(_) | Phase::Gone(_) => None,
         });
         if begun {
             let (inner, session) = (Arc::clone(self), Arc::clone(session));
@@ -462,7 +477,7 @@ fn existing(
     session.with_config(|config| caller.check_profile(&session.key.id, &config.profile))?;
     let mut differences = match session.phase() {
         // What is on its way out, or lost, does not stand in the way of anything.
-        Phase::Destroying(_) | Phase::Gone(_) | Phase::Lost(_) => Vec::new(),
+        Phase::Destroying(_) | Phase::Gone(_) | Phase::Lost(_) | Phase::Awaited(_) => Vec::new(),
         Phase::Creating | Phase::Running(_) | Phase::Paused(_) => {
             session.with_config(|config| config.differences(request, &settings.images))
         }

@@ -90,10 +90,11 @@ impl Inner {
         let mut all = skills.list(&caller.tenant).await?;
         // Those that must be there come first, because there may not be room for all.
         all.sort_by_key(|skill| !first.contains(&skill.name));
-        let mounts = mounts(&all, &workspace, self.skills_mode(caller, &request)?, self.files());
+        let files = self.files(caller, &request).await?;
+        let mounts = mounts(&all, &workspace, self.skills_mode(caller, &request)?, files);
         if !mounts.is_empty() {
             let shown = SkillMounts { root: skills.root(&caller.tenant).await?, mounts };
-            let shown = if self.files() == Files::Shared { without_refused(shown).await? } else { shown };
+            let shown = if files == Files::Shared { without_refused(shown).await? } else { shown };
             request.rules.skills = Some(shown);
         }
         Ok(request)
@@ -105,9 +106,15 @@ impl Inner {
         Ok(request.profile_in(&defaults, caller.profile.as_deref())?.skills_mode)
     }
 
-    /// Whether what skills say of places can be looked at here.
-    fn files(&self) -> Files {
-        Files::of(self.backend.shares_filesystem())
+    /// Whether what skills say of places can be looked at here, for a session that is asked for like this.
+    async fn files(&self, caller: &Caller, request: &SessionRequest) -> Result<Files> {
+        let defaults = SessionDefaults::new(&self.config(), &caller.tenant);
+        let profile = request.profile_in(&defaults, caller.profile.as_deref())?;
+        let named = profile.backend.or(request.rules.backend);
+        let backend = self.backend_of(named.unwrap_or_else(|| self.backend.name()));
+        // Only one that is there can say. Where it is not, whoever makes the session is told.
+        drop(backend.attempt().await);
+        Ok(Files::of(backend.shares_filesystem()))
     }
 
     async fn activate(
@@ -119,7 +126,7 @@ impl Inner {
     ) -> Result<Activation> {
         caller.require(Scope::Exec)?;
         let skill = self.skill(caller, name).await?;
-        if !is_there(&skill, self.files()) {
+        if !is_there(&skill, self.files(caller, request).await?) {
             return Err(SkillTrouble::Stale { name: skill.name }.into());
         }
         let existing = self.find(caller, id).ok();
@@ -191,7 +198,7 @@ impl Inner {
         let standing = self.wake(session).await?;
         let config = session.config();
         let request = ExecRequest {
-            env: environment_of(&config, User::ROOT, &[]),
+            env: environment_of(&config, self.workload(&standing.handle, User::ROOT), &[]),
             cwd: GuestPath::root(),
             timeout_ms: Some((limits::SKILL_ENVIRONMENT_SEC_MAX + 10) * 1000),
             ..ExecRequest::new(new_exec_id()?, prepare_command(used, &config.mount_path, config.network))

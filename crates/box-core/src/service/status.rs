@@ -1,11 +1,14 @@
 //! How the service stands, for people and programs that watch it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Service;
-use crate::backend::FindingState;
-use crate::caller::Caller;
+use super::session::lock;
+use super::{Inner, Service};
+use crate::backend::Surveyed;
+use crate::caller::{Caller, Scope};
 use crate::{BackendName, Capabilities, Error, Result};
 
 /// How the service stands, for people and programs that watch it.
@@ -45,13 +48,75 @@ pub struct StatusInfo {
     pub started_at: Timestamp,
 }
 
+/// One of the backends on which boxes can live.
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
+pub struct BackendInfo {
+    /// Which one.
+    #[schema(value_type = String, example = "docker")]
+    pub name: BackendName,
+    /// Whether boxes live on it that name no backend.
+    pub chosen: bool,
+    /// Why they do.
+    pub why: Option<String>,
+    /// Whether boxes can be made on it. `null` where nothing has needed it yet: then it is left alone, and nothing is known.
+    pub available: Option<bool>,
+    /// Why they cannot.
+    pub reason: Option<String>,
+    /// What would change that.
+    pub fix: Option<String>,
+}
+
+impl From<Surveyed> for BackendInfo {
+    fn from(surveyed: Surveyed) -> Self {
+        let Surveyed { name, chosen, capabilities } = surveyed;
+        let (reason, fix) = match &capabilities {
+            Some(found) => found.absence().unzip(),
+            None => (Some("nothing has needed it yet, so it was left alone".to_owned()), None),
+        };
+        let available = capabilities.map(|found| found.available);
+        Self { name, chosen: chosen.is_some(), why: chosen, available, reason, fix: fix.filter(|fix| !fix.is_empty()) }
+    }
+}
+
 impl Service {
+    /// All backends, the chosen one and why. Looked at now and then: many ask, and looking costs. Those that nothing has needed yet
+    /// are left alone.
+    pub async fn backends(&self, caller: &Caller) -> Result<Vec<BackendInfo>> {
+        caller.require(Scope::Exec)?;
+        let survey = async {
+            let surveyed = self.inner.backend.survey().await;
+            Ok::<_, Error>(surveyed.into_iter().map(BackendInfo::from).collect::<Vec<_>>())
+        };
+        self.inner.surveys.get(survey).await
+    }
+
+    /// What the backend of that name says of itself. It is tried now if nothing has needed it before.
+    pub async fn backend_info_of(&self, caller: &Caller, name: BackendName) -> Result<Capabilities> {
+        if name == self.backend_name() {
+            return Ok(self.backend_info(caller).await?.1);
+        }
+        caller.require(Scope::Exec)?;
+        let looked_at = Arc::clone(lock(&self.inner.named).entry(name).or_insert_with(|| Arc::new(Inner::looked_at())));
+        let backend = self.inner.backend_of(name);
+        let probe = async {
+            // Why it could not be opened is what it then says of itself.
+            drop(backend.attempt().await);
+            Ok::<_, Error>(backend.probe().await)
+        };
+        looked_at.get(probe).await
+    }
+
+    /// Backends that a caller may ask for by name.
+    pub fn offered_backends(&self) -> Vec<BackendName> {
+        self.inner.backend.offers()
+    }
+
     /// How the service stands, as far as the caller's tenant is concerned.
     pub async fn status(&self, caller: &Caller) -> Result<StatusInfo> {
         let (backend, found) = self.backend_info(caller).await?;
         let sessions = self.inner.sessions_of(caller);
         let config = self.inner.config();
-        let standing = Condition::of(self.inner.present(), found);
+        let standing = Condition::of(self.inner.present(), &found);
         Ok(StatusInfo {
             enabled: standing.enabled,
             available: standing.available,
@@ -83,19 +148,14 @@ struct Condition {
 
 impl Condition {
     /// From whether the backend is there, and what it says of itself.
-    fn of(presence: Result<()>, found: Capabilities) -> Self {
+    fn of(presence: Result<()>, found: &Capabilities) -> Self {
         let enabled = !matches!(presence, Err(Error::Disabled));
-        let missing: Vec<_> =
-            found.findings.into_iter().filter(|finding| finding.state == FindingState::Missing).collect();
         let (reason, fix) = match presence {
             Ok(()) if found.available => (None, None),
             Err(Error::Unavailable { reason, fix, .. }) => (Some(reason), Some(fix)),
-            _ => {
-                let reasons: Vec<_> = missing.iter().map(|finding| finding.detail.clone()).collect();
-                let fixes: Vec<_> = missing.into_iter().filter_map(|finding| finding.fix).collect();
-                (Some(reasons.join("; ")), (!fixes.is_empty()).then(|| fixes.join("; ")))
-            }
+            _ => found.absence().map_or((Some(String::new()), None), |(reason, fix)| (Some(reason), Some(fix))),
         };
+        let fix = fix.filter(|fix| !fix.is_empty());
         Self { enabled, available: reason.is_none(), reason, fix }
     }
 }

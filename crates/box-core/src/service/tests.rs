@@ -2,23 +2,39 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use box_wire::{BoxId, Program};
 
 use super::*;
-use crate::backend::{AgentStream, Finding, FindingState, Handle, Liveness, Standby, Stats};
+use crate::backend::{
+    AgentStream, Choice, Finding, FindingState, Handle, Liveness, Opener, Opening, Pick, Standby, Stats,
+};
 use crate::call::ExecCall;
+use crate::profile::ProfileDraft;
 use crate::session::{SessionFilter, SessionRequest, SessionState};
 use crate::store::{Change, Loaded, SessionRow, Wait};
 use crate::token::TokenRow;
 use crate::{BoxSpec, Guarantees};
 
 /// A machine on which no box can be made, but which can be asked.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Barren {
+    name: BackendName,
     is_dead: AtomicBool,
+}
+
+impl Barren {
+    fn of(name: BackendName) -> Self {
+        Self { name, is_dead: AtomicBool::new(false) }
+    }
+}
+
+impl Default for Barren {
+    fn default() -> Self {
+        Self::of(BackendName::Native)
+    }
 }
 
 fn barren<T>() -> Result<T> {
@@ -29,7 +45,7 @@ fn barren<T>() -> Result<T> {
 #[async_trait]
 impl Backend for Barren {
     fn name(&self) -> BackendName {
-        BackendName::Native
+        self.name
     }
 
     async fn probe(&self) -> Capabilities {
@@ -93,24 +109,24 @@ struct Memory {
 
 impl Memory {
     fn of_session(id: &str) -> Self {
-        let box_id: BoxId = "s1".parse().unwrap();
-        let handle = Handle {
-            id: box_id.clone(),
-            backend: BackendName::Native,
-            guarantees: Guarantees::default(),
-            locator: String::new(),
-        };
-        let row = SessionRow {
-            key: SessionKey { tenant: TenantId::default(), id: id.parse().unwrap() },
-            state: SessionState::Running,
-            config: SessionRequest::default().resolve(&crate::session::SessionDefaults::default(), None).unwrap(),
-            box_id,
-            handle: Some(handle),
-            created_at: Timestamp::UNIX_EPOCH,
-            last_used_at: Timestamp::UNIX_EPOCH,
-            lost_reason: None,
-        };
-        Self { sessions: vec![row], ..Self::default() }
+        Self { sessions: vec![row(id, BackendName::Native)], ..Self::default() }
+    }
+}
+
+/// What is remembered of a session that ran on a backend.
+fn row(id: &str, backend: BackendName) -> SessionRow {
+    let box_id: BoxId = "s1".parse().unwrap();
+    let handle = Handle { id: box_id.clone(), backend, guarantees: Guarantees::default(), locator: String::new() };
+    SessionRow {
+        key: SessionKey { tenant: TenantId::default(), id: id.parse().unwrap() },
+        state: SessionState::Running,
+        config: SessionRequest::default().resolve(&crate::session::SessionDefaults::default(), None).unwrap(),
+        box_id,
+        backend: None,
+        handle: Some(handle),
+        created_at: Timestamp::UNIX_EPOCH,
+        last_used_at: Timestamp::UNIX_EPOCH,
+        lost_reason: None,
     }
 }
 
@@ -173,23 +189,24 @@ async fn a_backend_that_is_not_there_is_tried_again_and_its_sessions_are_found_w
     let store = Arc::new(Memory::of_session("remembered"));
     let attempts = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&attempts);
-    let absent = Standby::retried(BackendName::Native, barren::<()>().unwrap_err(), move || {
+    let opener = Box::new(move || -> Opening {
         let attempt = counted.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             match attempt {
-                0..3 => Err(Error::io("opening it", std::io::Error::other(format!("attempt {attempt}")))),
+                0 => barren(),
+                1..4 => Err(Error::io("opening it", std::io::Error::other(format!("attempt {attempt}")))),
                 _ => Ok(Arc::new(Barren::default()) as Arc<dyn Backend>),
             }
         })
     });
-    let service = service(absent, &store).await;
+    let service = service(Standby::untouched(BackendName::Native, opener), &store).await;
     let status = service.status(&Caller::local()).await.unwrap();
     assert_eq!((status.enabled, status.available), (true, false));
     assert_eq!(status.reason.as_deref(), Some("docker daemon not running"));
     assert_eq!(status.fix.as_deref(), Some("start it"));
     assert_eq!(refusals(&service).await, ["unavailable"; 5]);
     let status = async || service.status(&Caller::local()).await.unwrap();
-    while attempts.load(Ordering::Relaxed) < 2 {
+    while attempts.load(Ordering::Relaxed) < 3 {
         tokio::task::yield_now().await;
         tokio::time::advance(Duration::from_millis(100)).await;
     }
@@ -200,6 +217,76 @@ async fn a_backend_that_is_not_there_is_tried_again_and_its_sessions_are_found_w
     assert_eq!(status().await.reason, None);
     let found = service.get_session(&Caller::local(), &"remembered".parse().unwrap()).await.unwrap();
     assert_eq!(found.lost_reason.as_deref(), Some("its machine was started again"));
+    service.stop(StopMode::KeepAll).await.unwrap();
+}
+
+/// What opens a barren backend, once it may.
+fn barren_opener(name: BackendName, may_open: &Arc<AtomicBool>) -> (BackendName, Opener) {
+    let may_open = Arc::clone(may_open);
+    let open = move || -> Opening {
+        let may_open = may_open.load(Ordering::Relaxed);
+        Box::pin(async move { if may_open { Ok(Arc::new(Barren::of(name)) as Arc<dyn Backend>) } else { barren() } })
+    };
+    (name, Box::new(open))
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_of_an_engine_that_is_away_wait_for_it_while_others_are_served() {
+    let sessions = vec![row("here", BackendName::Native), row("away", BackendName::Docker)];
+    let store = Arc::new(Memory { sessions, ..Memory::default() });
+    let [is_here, comes_back] = [true, false].map(|may_open| Arc::new(AtomicBool::new(may_open)));
+    let openers = vec![barren_opener(BackendName::Native, &is_here), barren_opener(BackendName::Docker, &comes_back)];
+    let service = service(Choice::new(openers, Pick::Forced(BackendName::Native)), &store).await;
+    let caller = Caller::local();
+    let get = async |id: &str| service.get_session(&caller, &id.parse().unwrap()).await;
+    assert!(service.status(&caller).await.unwrap().available, "the chosen one is there");
+    assert_eq!(get("here").await.unwrap().lost_reason.as_deref(), Some("its machine was started again"));
+    let Err(Error::Unavailable { what, reason, .. }) = get("away").await else { panic!() };
+    assert_eq!((what.as_str(), reason.as_str()), ("the docker backend", "docker daemon not running"));
+    let again = service.create_session(&caller, &"away".parse().unwrap(), &SessionRequest::default()).await;
+    assert_eq!(again.unwrap_err().code(), "unavailable", "nothing takes its place");
+    let listed = service.list_sessions(&caller, &SessionFilter::default()).await.unwrap().sessions;
+    let shown: Vec<_> = listed.iter().map(|info| (info.session_id.as_str(), info.state, info.backend_name)).collect();
+    let away = ("away", SessionState::Running, BackendName::Docker);
+    assert_eq!(shown, [away, ("here", SessionState::Lost, BackendName::Native)]);
+    comes_back.store(true, Ordering::Relaxed);
+    let found = loop {
+        match get("away").await {
+            Ok(found) => break found,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    };
+    assert_eq!((found.state, found.backend_name), (SessionState::Lost, BackendName::Docker), "{:?}", found.lost_reason);
+    service.stop(StopMode::KeepAll).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_profile_decides_on_which_backend_its_sessions_live_and_all_backends_are_told() {
+    let drafts = [("boxed".to_owned(), ProfileDraft { backend: Some(BackendName::Docker), ..ProfileDraft::default() })];
+    let config = ServiceConfig { profiles: Profiles::with_drafts(&drafts.into()).unwrap(), ..ServiceConfig::default() };
+    let [may, may_not] = [true, false].map(|may_open| Arc::new(AtomicBool::new(may_open)));
+    let openers = vec![
+        barren_opener(BackendName::Native, &may),
+        barren_opener(BackendName::Podman, &may),
+        barren_opener(BackendName::Docker, &may_not),
+    ];
+    let choice = Choice::new(openers, Pick::First(vec![BackendName::Native, BackendName::Podman]));
+    let service = Service::open(Arc::new(choice), Arc::new(Memory::default()), None, config).await.unwrap();
+    let caller = Caller::local();
+    let request = SessionRequest { profile: Some("boxed".to_owned()), ..SessionRequest::default() };
+    let error = service.create_session(&caller, &"s".parse().unwrap(), &request).await.unwrap_err();
+    assert!(error.to_string().starts_with("the docker backend is not available here"), "{error}");
+    let backends = service.backends(&caller).await.unwrap();
+    let told: Vec<_> = backends.iter().map(|one| (one.name, one.chosen, one.available)).collect();
+    let expected = [
+        (BackendName::Native, true, Some(true)),
+        (BackendName::Podman, false, None),
+        (BackendName::Docker, false, Some(false)),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(backends[2].reason.as_deref(), Some("docker daemon not running"));
+    assert_eq!((backends[2].fix.as_deref(), backends[1].fix.as_deref()), (Some("start it"), None));
+    assert_eq!(service.backend_info_of(&caller, BackendName::Podman).await.unwrap().available, true);
     service.stop(StopMode::KeepAll).await.unwrap();
 }
 

@@ -7,7 +7,9 @@ use box_wire::{GuestPath, Invalid};
 use serde::{Deserialize, Serialize};
 
 use super::{HostPathMode, OnTimeout, SessionConfig};
-use crate::{BoxSpec, Error, Image, MountMode, MountSpec, Network, Origin, Profiles, Result, limits, skills};
+use crate::{
+    BackendName, BoxSpec, Error, Image, MountMode, MountSpec, Network, Origin, Profiles, Result, limits, skills,
+};
 
 /// What a caller asks of a session. What is not asked comes from the profile, and does not matter to a session that exists.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,6 +69,8 @@ pub struct DoorRules {
     pub vanished_box: VanishedBox,
     /// What becomes of a `mount_path` where nothing is mounted.
     pub lone_mount_path: LoneMountPath,
+    /// The backend on which a session is made, where its profile names none. It matters only then.
+    pub backend: Option<BackendName>,
 }
 
 /// Packages that a session shows. They are the service's own affair, and no profile keeps them away.
@@ -257,6 +261,7 @@ impl SessionConfig {
             pids_limit: self.pids_limit,
             disk_mb: self.workspace_quota_mb,
             read_only_rootfs: self.read_only_rootfs,
+            backend: profile.backend.or(rules.backend),
             ..profile.spec()
         };
         spec.validate()?;

@@ -24,6 +24,7 @@ const FRONT: &str = "<!doctype html>
 <li><a href=\"/v1/status\">/v1/status</a>: how the service stands</li>
 <li><a href=\"/v1/sessions\">/v1/sessions</a>: your sessions</li>
 <li><a href=\"/v1/backend\">/v1/backend</a>: what boxes hold on this machine</li>
+<li><a href=\"/v1/backends\">/v1/backends</a>: where boxes can live here</li>
 <li><a href=\"/healthz\">/healthz</a> and <a href=\"/readyz\">/readyz</a>: whether it is there, and whether boxes can be made</li>
 </ul>
 </body>

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use box_core::service::{RecentError, StatusInfo};
+use box_core::service::{BackendInfo, RecentError, StatusInfo};
 use http::header;
 
 use super::views::{BackendView, HealthView};
@@ -32,6 +32,14 @@ pub(crate) async fn status(State(app): State<App>, Who(caller): Who) -> Result<J
 pub(crate) async fn backend(State(app): State<App>, Who(caller): Who) -> Result<Json<BackendView>, Failure> {
     let (name, found) = app.service().backend_info(&caller).await?;
     Ok(Json(BackendView::new(name, found)))
+}
+
+/// All backends: whether boxes can be made on each, why not, and which one is chosen
+#[utoipa::path(get, path = "/v1/backends", tag = "service",
+    responses((status = 200, description = "The backends, in the order in which they are tried unless told otherwise",
+        body = Vec<BackendInfo>)))]
+pub(crate) async fn backends(State(app): State<App>, Who(caller): Who) -> Result<Json<Vec<BackendInfo>>, Failure> {
+    Ok(Json(app.service().backends(&caller).await?))
 }
 
 /// What went wrong lately, newest first

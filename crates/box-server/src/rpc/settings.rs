@@ -7,7 +7,7 @@ mod paths;
 
 use std::path::{Path, PathBuf};
 
-use box_core::Ceiling;
+use box_core::{BackendName, Ceiling};
 use serde_json::{Map, Value};
 
 use super::LangBotConfig;
@@ -39,8 +39,10 @@ pub(crate) struct Settings {
 /// Which backend the settings ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BackendChoice {
-    /// Whatever there is.
+    /// Whatever is chosen.
     Ours,
+    /// This one, where sessions may be made on it. Nothing stands in for it.
+    Named(BackendName),
     /// One of this name, which is not here. There is no falling back to another.
     Other(String),
 }
@@ -48,16 +50,16 @@ pub(crate) enum BackendChoice {
 impl Settings {
     /// What holds before any client has said anything. What the operator wrote wrongly is left out and logged, but for the
     /// rules of admission: those hold or nothing is admitted.
-    pub(crate) fn initial(config: &LangBotConfig, own_name: &str) -> Self {
+    pub(crate) fn initial(config: &LangBotConfig, offered: &[BackendName]) -> Self {
         let nothing = Self::nothing(config);
-        let fault = match nothing.with(&config.initial, config, own_name) {
+        let fault = match nothing.with(&config.initial, config, offered) {
             Ok(settings) => return settings,
             Err(fault) => fault,
         };
         tracing::warn!(error = %fault, "the initial settings cannot be used and are ignored");
         let admission = config.initial.get("admission").cloned();
         let rest = admission.map(|value| ("admission".to_owned(), value)).into_iter().collect();
-        nothing.with(&rest, config, own_name).unwrap_or(nothing)
+        nothing.with(&rest, config, offered).unwrap_or(nothing)
     }
 
     fn nothing(config: &LangBotConfig) -> Self {
@@ -79,7 +81,7 @@ impl Settings {
         &self,
         changes: &Map<String, Value>,
         config: &LangBotConfig,
-        own_name: &str,
+        offered: &[BackendName],
     ) -> Result<Self, Fault> {
         let mut kept = self.kept.clone();
         for key in KEPT {
@@ -88,7 +90,7 @@ impl Settings {
             }
         }
         let limits = Limits::read(object(&kept, "limits", Class::Value)?.as_ref())?;
-        let backend = backend(kept.get("backend"), config, own_name)?;
+        let backend = backend(kept.get("backend"), config, offered)?;
         let local = object(&kept, "local", Class::Validation)?.unwrap_or_default();
         let host_root = text(&local, "host_root")?.map(PathBuf::from);
         let named_roots = named_roots(&local, host_root.as_deref(), config)?;
@@ -114,6 +116,14 @@ impl Settings {
     /// Which backend is asked for.
     pub(crate) fn backend(&self) -> &BackendChoice {
         &self.backend
+    }
+
+    /// The backend on which sessions are made, where a name says so.
+    pub(crate) fn named_backend(&self) -> Option<BackendName> {
+        match self.backend {
+            BackendChoice::Named(name) => Some(name),
+            BackendChoice::Ours | BackendChoice::Other(_) => None,
+        }
     }
 
     /// Real paths below which clients may mount.
@@ -180,16 +190,19 @@ fn not_text(name: &str) -> Fault {
     Fault::new(Class::Validation, format!("box.local.{name} must be a text without NUL characters"))
 }
 
-/// What a name of a backend means. Names under which clients see ours mean ours.
-fn backend(asked: Option<&Value>, config: &LangBotConfig, own_name: &str) -> Result<BackendChoice, Fault> {
+/// What a name of a backend means. The name under which the operator shows ours means ours, whatever that is; others are taken at their
+/// word, if the operator offers what they name.
+fn backend(asked: Option<&Value>, config: &LangBotConfig, offered: &[BackendName]) -> Result<BackendChoice, Fault> {
     let asked = match asked {
         None | Some(Value::Null) => "",
         Some(Value::String(text)) => text.trim(),
         Some(_) => return Err(Fault::new(Class::Validation, "box.backend must be a text")),
     };
-    let is_ours = ["", "local", own_name].contains(&asked) || config.backend_name.as_deref() == Some(asked);
-    if is_ours {
+    if ["", "local"].contains(&asked) || config.backend_name.as_deref() == Some(asked) {
         return Ok(BackendChoice::Ours);
+    }
+    if let Some(name) = offered.iter().find(|name| name.as_str() == asked) {
+        return Ok(BackendChoice::Named(*name));
     }
     if asked == "host" && config.control_token.is_none() {
         return Err(Fault::new(Class::Validation, "host backend requires a control token and is not offered here"));

@@ -22,7 +22,7 @@ impl Standing {
     /// Before any client has come.
     pub(super) fn new(config: &LangBotConfig, service: &Service) -> Self {
         Self {
-            settings: RwLock::new(Arc::new(Settings::initial(config, &service.backend_name().to_string()))),
+            settings: RwLock::new(Arc::new(Settings::initial(config, &service.offered_backends()))),
             changing: tokio::sync::Mutex::default(),
         }
     }
@@ -36,18 +36,20 @@ impl LangBot {
 
     /// The name under which clients know the backend.
     pub(crate) fn backend_name(&self) -> String {
-        self.0.config.backend_name.clone().unwrap_or_else(|| self.own_name())
+        let named = || self.settings().named_backend().unwrap_or_else(|| self.0.service.backend_name());
+        self.0.config.backend_name.clone().unwrap_or_else(|| named().to_string())
     }
 
-    fn own_name(&self) -> String {
-        self.0.service.backend_name().to_string()
+    /// The name under which the operator shows whatever backend there is.
+    pub(crate) fn backend_alias(&self) -> Option<&str> {
+        self.0.config.backend_name.as_deref()
     }
 
     /// Lays settings over those that hold; all of them or none.
     pub(super) async fn change_settings(&self, changes: Map<String, Value>) -> Result<(), Fault> {
         let _turn = self.0.standing.changing.lock().await;
         let door = self.clone();
-        let apply = move || door.settings().with(&changes, &door.0.config, &door.own_name());
+        let apply = move || door.settings().with(&changes, &door.0.config, &door.0.service.offered_backends());
         let settings = Arc::new(blocking(apply).await??);
         *self.0.standing.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
         Ok(())
@@ -56,7 +58,7 @@ impl LangBot {
     /// Refuses when the settings want a backend that is not here.
     pub(crate) fn check_backend(&self) -> Result<(), Fault> {
         match self.settings().backend() {
-            BackendChoice::Ours => Ok(()),
+            BackendChoice::Ours | BackendChoice::Named(_) => Ok(()),
             BackendChoice::Other(name) => {
                 let text = format!(
                     "the backend {name} of box.backend is not available here; leave box.backend empty to use {}",
@@ -80,7 +82,10 @@ impl LangBot {
 
     /// Why no box can be made here, when none can.
     async fn absence(&self) -> Option<String> {
-        self.0.service.status(&Caller::local()).await.ok()?.reason
+        match self.settings().named_backend() {
+            None => self.0.service.status(&Caller::local()).await.ok()?.reason,
+            Some(_) => self.capabilities().await.absence().map(|(reason, _)| reason),
+        }
     }
 
     /// Whether this machine holds what admission promises; nothing where no grants are needed.
@@ -109,11 +114,11 @@ impl LangBot {
         if let Some(readiness) = self.readiness().await {
             return readiness.shown();
         }
-        let available = self.capabilities().await.available;
+        let available = self.0.service.backend_info(&Caller::local()).await.is_ok_and(|(_, found)| found.available);
         let mut ready = Map::from_iter([
             ("ready".to_owned(), json!(available)),
             ("mode".to_owned(), json!("standard")),
-            ("backend".to_owned(), json!({ "name": self.backend_name(), "available": available })),
+            ("backend".to_owned(), json!({ "name": self.chosen_name(), "available": available })),
             ("checks".to_owned(), json!({ "backend_available": available })),
         ]);
         if let Err(error @ Error::Disabled) = self.0.service.presence() {
@@ -122,10 +127,15 @@ impl LangBot {
         ready
     }
 
-    /// What the backend says of itself.
+    fn chosen_name(&self) -> String {
+        self.backend_alias().map_or_else(|| self.0.service.backend_name().to_string(), str::to_owned)
+    }
+
+    /// What the backend says of itself on which sessions of this door are made.
     async fn capabilities(&self) -> Capabilities {
-        match self.0.service.backend_info(&Caller::local()).await {
-            Ok((_, capabilities)) => capabilities,
+        let name = self.settings().named_backend().unwrap_or_else(|| self.0.service.backend_name());
+        match self.0.service.backend_info_of(&Caller::local(), name).await {
+            Ok(capabilities) => capabilities,
             Err(error) => {
                 tracing::error!(error = %error, "the backend cannot be asked");
                 Capabilities { available: false, findings: Vec::new() }

@@ -1,6 +1,7 @@
 //! What clients are shown of sessions, processes and commands. Always everything that any version knows: old clients ignore what
 //! is new to them.
 
+use box_core::BackendName;
 use box_core::call::{ExecResult, ExecStatus, ProcessId, ProcessInfo, ProcessStatus};
 use box_core::limits::STDERR_PREVIEW_CHARS;
 use box_core::session::{SessionInfo, SessionState};
@@ -19,17 +20,22 @@ const REPLY_REST_BYTES: usize = 4096;
 pub(crate) struct Names<'a> {
     /// Where the sessions are.
     pub(crate) place: &'a Place,
-    /// The name under which clients know the backend.
-    pub(crate) backend: String,
+    /// The name under which the operator shows whatever backend there is, if not by its own.
+    pub(crate) alias: Option<&'a str>,
 }
 
 impl Names<'_> {
+    /// What clients are told that a box is made with.
+    fn backend(&self, name: BackendName) -> &str {
+        self.alias.unwrap_or(name.as_str())
+    }
+
     /// A session, without its processes.
     pub(crate) fn session(&self, info: &SessionInfo) -> Map<String, Value> {
         let config = &info.config;
         fields(json!({
             "session_id": self.place.shown(self.place.logical(&info.session_id)),
-            "backend_name": self.backend,
+            "backend_name": self.backend(info.backend_name),
             "backend_session_id": info.backend_session_id,
             "image": config.image,
             "network": config.network,
@@ -102,7 +108,7 @@ impl Names<'_> {
         }
         fields(json!({
             "session_id": self.place.shown(&spec.session_id),
-            "backend_name": self.backend,
+            "backend_name": self.backend(info.backend_name),
             "status": if timed_out { "timed_out" } else { "completed" },
             "exit_code": if timed_out { None } else { info.shell_code() },
             "stdout": stdout,

@@ -25,6 +25,7 @@ pub(crate) fn session(key: &SessionKey, state: SessionState) -> SessionRow {
         key: key.clone(),
         state,
         config: request.resolve(&box_core::session::SessionDefaults::default(), None).unwrap(),
+        backend: None,
         handle: Some(Handle { id: box_id.clone(), backend: BackendName::Native, guarantees, locator: "{}".into() }),
         box_id,
         created_at: at(),

@@ -7,12 +7,12 @@ use box_core::profile::{ProfileDraft, Profiles, TIMEOUT_SEC_MAX};
 use toml::de::{DeTable, DeValue};
 
 use super::{Reader, line_of};
-use crate::config::key::{Key, Kind};
+use crate::config::key::{BACKEND, Key, Kind};
 use crate::config::nearest::nearest;
 use crate::config::value::{Table, Value};
 
 /// What a profile can say. Bounds that need more than one value are held where profiles are completed.
-const FIELDS: [(&str, Kind); 15] = [
+const FIELDS: [(&str, Kind); 16] = [
     ("inherits", Kind::Profile),
     ("about", Kind::Words),
     ("network", Kind::Choice(&["off", "on"])),
@@ -27,6 +27,7 @@ const FIELDS: [(&str, Kind); 15] = [
     ("timeout_sec", Kind::Whole(1, TIMEOUT_SEC_MAX)),
     ("timeout_sec_max", Kind::Whole(1, TIMEOUT_SEC_MAX)),
     ("ptrace", Kind::Truth),
+    ("backend", BACKEND),
     ("locked", Kind::Locks),
 ];
 
@@ -110,12 +111,12 @@ mod tests {
     fn a_profile_is_read_with_all_that_it_can_say() {
         let text = "[profiles.strict]\ninherits = \"offline_readonly\"\nabout = \"words\"\nnetwork = \"off\"\nimage = \"host\"\n\
             host_path_mode = \"ro\"\ncpus = 0.25\nmemory_mb = 64\npids_limit = 32\nread_only_rootfs = true\n\
-            workspace_quota_mb = 10\nskills_mode = \"ro\"\ntimeout_sec = 5\ntimeout_sec_max = 10\nptrace = false\n\
+            workspace_quota_mb = 10\nskills_mode = \"ro\"\ntimeout_sec = 5\ntimeout_sec_max = 10\nptrace = false\nbackend = \"docker\"\n\
             locked = [\"cpus\", \"extra_mounts\"]\n[profiles.wide]\ncpus = 2\n";
         let entries = parse("f", text).unwrap();
         let [(key, Value::Tables(tables), 1)] = entries.as_slice() else { panic!("{entries:?}") };
         assert_eq!((key.name, tables["strict"].fields.len()), ("profiles", FIELDS.len()));
-        assert_eq!((&tables["wide"].fields["cpus"], tables["wide"].line), (&Value::Whole(2), 17));
+        assert_eq!((&tables["wide"].fields["cpus"], tables["wide"].line), (&Value::Whole(2), 18));
     }
 
     #[test]
@@ -130,6 +131,10 @@ mod tests {
             (
                 "[profiles.a]\nnetwork = \"maybe\"",
                 "f:2: profiles.a.network = \"maybe\" is not allowed; use \"off\", \"on\"",
+            ),
+            (
+                "[profiles.a]\nbackend = \"e2b\"",
+                "f:2: profiles.a.backend = \"e2b\" is not allowed; use \"native\", \"podman\", \"docker\", \"nsjail\"",
             ),
             ("[profiles.a]\nskills_mode = \"none\"", "use \"ro\", \"rw\""),
             ("[profiles.a]\nlocked = [\"colour\"]", "use a list of \"network\", \"image\""),

@@ -152,7 +152,7 @@ impl Call<'_> {
 
     /// How things are called in the reply.
     pub(super) fn names(&self) -> Names<'_> {
-        Names { place: &self.place, backend: self.door.backend_name() }
+        Names { place: &self.place, alias: self.door.backend_alias() }
     }
 
     /// An argument that must be a text.

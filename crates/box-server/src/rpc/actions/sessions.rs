@@ -56,9 +56,12 @@ impl Wanted {
     /// What a spec asks for. Directories of the host that it names are made where they are missing.
     pub(super) async fn prepare(call: &Call<'_>, spec: &BoxSpec) -> Result<Self, Fault> {
         let (caller, id) = (call.caller()?, call.place.session_id(&spec.session_id)?);
-        let roots = call.door.settings().mount_roots_for(spec.host_paths());
+        let settings = call.door.settings();
+        let roots = settings.mount_roots_for(spec.host_paths());
         mounts::prepare(spec, &roots).await;
-        Ok(Self { caller, id, request: spec.session_request(roots) })
+        let mut request = spec.session_request(roots);
+        request.rules.backend = settings.named_backend();
+        Ok(Self { caller, id, request })
     }
 }
 

@@ -4,6 +4,9 @@ use serde_json::json;
 
 use super::*;
 
+/// What the operator lets clients ask for.
+const OFFERED: &[BackendName] = &[BackendName::Native, BackendName::Docker];
+
 fn map(value: Value) -> Map<String, Value> {
     let Value::Object(map) = value else { panic!("{value} is no object") };
     map
@@ -14,7 +17,7 @@ fn config(data_dir: &Path) -> LangBotConfig {
 }
 
 fn apply(value: Value, config: &LangBotConfig) -> Result<Settings, Fault> {
-    Settings::initial(config, "native").with(&map(value), config, "native")
+    Settings::initial(config, OFFERED).with(&map(value), config, OFFERED)
 }
 
 fn refused(value: Value) -> String {
@@ -23,7 +26,7 @@ fn refused(value: Value) -> String {
 
 #[test]
 fn nothing_set_means_the_defaults_and_no_mounts() {
-    let settings = Settings::initial(&config(Path::new("/data")), "native");
+    let settings = Settings::initial(&config(Path::new("/data")), OFFERED);
     assert_eq!(settings.limits(), &Limits::default());
     assert_eq!((settings.mount_roots(), settings.default_workspace()), (vec![], None));
     assert_eq!(settings.skills_root(), Path::new("/data/skills"));
@@ -59,21 +62,26 @@ fn settings_are_laid_over_each_other_by_their_first_names() {
         &config,
     );
     let first = first.unwrap();
-    let second = first.with(&map(json!({ "backend": "docker" })), &config, "native").unwrap();
+    let second = first.with(&map(json!({ "backend": "e2b" })), &config, OFFERED).unwrap();
     assert_eq!((second.limits().max_sessions, second.limits().max_managed_processes), (3, 4));
-    let third = second.with(&map(json!({ "limits": { "max_sessions": 5 } })), &config, "native").unwrap();
+    let third = second.with(&map(json!({ "limits": { "max_sessions": 5 } })), &config, OFFERED).unwrap();
     assert_eq!((third.limits().max_sessions, third.limits().max_managed_processes), (5, 64));
-    assert_eq!(third.backend(), &BackendChoice::Other("docker".into()));
+    assert_eq!(third.backend(), &BackendChoice::Other("e2b".into()));
     assert!(!third.kept.contains_key("e2b"), "what is not for us is not kept");
 }
 
 #[test]
-fn names_of_our_backend_mean_ours_and_others_mean_none() {
+fn the_shown_name_means_ours_offered_ones_are_taken_at_their_word_and_others_mean_none() {
     let named = LangBotConfig { backend_name: Some("nsjail".into()), ..LangBotConfig::default() };
-    for ours in [json!(""), json!(null), json!("local"), json!("native"), json!(" nsjail ")] {
+    for ours in [json!(""), json!(null), json!("local"), json!(" nsjail ")] {
         assert_eq!(apply(json!({ "backend": ours }), &named).unwrap().backend(), &BackendChoice::Ours, "{ours}");
     }
-    for other in ["docker", "e2b", "nsjali", "Native"] {
+    for (asked, name) in [("native", BackendName::Native), ("docker", BackendName::Docker)] {
+        let settings = apply(json!({ "backend": asked }), &named).unwrap();
+        assert_eq!(settings.backend(), &BackendChoice::Named(name));
+        assert_eq!(settings.named_backend(), Some(name));
+    }
+    for other in ["podman", "e2b", "nsjali", "Native"] {
         let settings = apply(json!({ "backend": other }), &named).unwrap();
         assert_eq!(settings.backend(), &BackendChoice::Other(other.into()));
     }
@@ -145,7 +153,7 @@ fn roots_come_as_a_list_or_with_commas_and_the_operators_win() {
 #[test]
 fn bad_initial_settings_are_ignored_but_not_their_admission() {
     let initial = map(json!({ "limits": { "max_sessions": "x" }, "admission": { "required": true } }));
-    let settings = Settings::initial(&LangBotConfig { initial, ..LangBotConfig::default() }, "native");
+    let settings = Settings::initial(&LangBotConfig { initial, ..LangBotConfig::default() }, OFFERED);
     assert_eq!(settings.limits(), &Limits::default());
     assert!(settings.policy().is_required());
 }

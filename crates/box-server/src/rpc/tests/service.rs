@@ -1,6 +1,6 @@
 //! Settings, health, status, the shared volume, and the end.
 
-use box_core::backend::Standby;
+use box_core::backend::{Choice, Opener, Pick, Standby};
 
 use super::*;
 
@@ -65,6 +65,31 @@ async fn another_backend_than_ours_is_none() {
         let fault = scene.ask(1, action, json!({ "session_id": "s", "cmd": "true" })).await.unwrap_err();
         assert!(fault.starts_with("BoxBackendUnavailableError: ") && fault.contains("docker"), "{fault}");
     }
+}
+
+#[tokio::test]
+async fn a_backend_that_is_offered_and_not_there_is_told_with_its_reason_and_nothing_stands_in_for_it() {
+    let native: Opener = Box::new(|| {
+        Box::pin(async { Ok(Arc::new(Hollow(tempfile::tempdir().unwrap())) as Arc<dyn box_core::Backend>) })
+    });
+    let docker: Opener = Box::new(|| {
+        let (what, reason, fix) = ("docker".to_owned(), "nobody listens".to_owned(), "start it".to_owned());
+        Box::pin(async { Err(box_core::Error::Unavailable { what, reason, fix }) })
+    });
+    let openers = vec![(BackendName::Native, native), (BackendName::Docker, docker)];
+    let choice = Choice::new(openers, Pick::First(vec![BackendName::Native, BackendName::Docker]));
+    let scene = Scene::on(Client::Tenant(instance()), LangBotConfig::default(), Arc::new(choice)).await;
+    scene.init(json!({})).await.unwrap();
+    let ours = json!({ "name": "native", "available": true });
+    assert_eq!(scene.host("box_health", json!({})).await, Ok(ours));
+    scene.host("box_init", json!({ "backend": "docker" })).await.unwrap();
+    let none = json!({ "name": null, "available": false, "reason": "nobody listens" });
+    assert_eq!(scene.host("box_get_backend_info", json!({})).await, Ok(none));
+    let fault = scene.ask(1, "box_create_session", json!({ "session_id": "s" })).await.unwrap_err();
+    assert!(fault.starts_with("BoxBackendUnavailableError: the docker backend"), "{fault}");
+    scene.host("box_init", json!({ "backend": "" })).await.unwrap();
+    let made = scene.ask(1, "box_create_session", json!({ "session_id": "s" })).await.unwrap();
+    assert_eq!(made["backend_name"], "native");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ fn place() -> Place {
 }
 
 fn names(place: &Place) -> Names<'_> {
-    Names { place, backend: "native".to_owned() }
+    Names { place, alias: None }
 }
 
 fn spec() -> BoxSpec {
