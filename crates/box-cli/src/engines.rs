@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use box_core::backend::{Choice, Opener, Opening, Pick};
-use box_core::{Backend, BackendName, Error, MountPolicy, Result};
+use box_core::{Backend, BackendName, Error, ImageStore, MountPolicy, Result};
 use box_host::InstanceKind;
+use box_host::instance::State;
+use box_images::{Images, ImagesConfig};
 use box_native::network::Method;
 use box_native::{Native, NativeConfig};
 
@@ -18,6 +20,7 @@ pub(crate) struct Engines {
     mount_policy: MountPolicy,
     instance: InstanceKind,
     network_method: Option<Method>,
+    images: ImagesConfig,
     settings: EngineSettings,
 }
 
@@ -66,6 +69,7 @@ impl Engines {
             mount_policy: MountPolicy::default(),
             instance: InstanceKind::Ephemeral,
             network_method: None,
+            images: ImagesConfig::default(),
             settings: EngineSettings::default(),
         }
     }
@@ -80,7 +84,7 @@ impl Engines {
     pub(crate) fn configured(self, config: &Config) -> Self {
         let (docker, podman) = (config.docker.clone(), config.podman.clone());
         let settings = EngineSettings { docker, podman, nsjail_program: config.nsjail.program.clone() };
-        Self { settings, ..self }
+        Self { settings, images: config.image_store(), ..self }
     }
 
     /// The same, with native boxes that get out by this way.
@@ -111,6 +115,7 @@ impl Engines {
                     mount_policy: self.mount_policy(),
                     instance: self.instance.clone(),
                     network_method: self.network_method,
+                    images: self.images.clone(),
                 };
                 Ok(Opened::Native(Native::open(config).await?))
             }
@@ -129,6 +134,23 @@ impl Engines {
     #[expect(clippy::unused_async, reason = "nsjail is asked for its version")]
     async fn open_nsjail(&self) -> Result<Opened> {
         Err(not_built(BackendName::Nsjail))
+    }
+
+    /// The images of one of them.
+    pub(crate) async fn images(&self, name: BackendName) -> Result<Arc<dyn ImageStore>> {
+        match name {
+            BackendName::Native => {
+                let (path, config) = (self.state_dir.clone(), self.images.clone());
+                let opened = box_host::blocking(move || {
+                    let state = State::open(&path)?;
+                    let images = Images::open(&state.path.join("images"), config)?;
+                    images.release_the_dead(|name| state.has_box(name))?;
+                    Ok(images)
+                });
+                Ok(Arc::new(opened.await?))
+            }
+            BackendName::Docker | BackendName::Podman | BackendName::Nsjail => Err(not_built(name)),
+        }
     }
 
     /// No box of any backend may see the state of all: tokens are in it, and journals of others.

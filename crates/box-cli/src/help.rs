@@ -6,7 +6,7 @@ use crate::options::Cli;
 
 /// Commands by what one wants to do. One that is missing here is missing from the page, which a test notices.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("One command in a box of its own", &["run", "doctor", "backends", "profiles"]),
+    ("One command in a box of its own", &["run", "doctor", "backends", "image", "profiles"]),
     ("A server, on its own machine", &["serve", "box", "config", "token", "audit"]),
     (
         "Sessions, by asking a server",

@@ -10,6 +10,7 @@ mod engines;
 mod exit;
 mod fault;
 mod help;
+mod image;
 mod langbot;
 mod listing;
 mod options;
@@ -49,6 +50,7 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
         Verb::Run(options) => Ok(run::main(options)),
         Verb::Doctor(options) => doctor::main(options),
         Verb::Backends(options) => backends::main(options),
+        Verb::Image(verb) => image::main(verb),
         Verb::Profiles(options) => profiles::main(options),
         Verb::Serve(options) => serve::main(options),
         Verb::Box(options) => langbot::main(options),

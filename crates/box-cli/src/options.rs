@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Wanted;
 use crate::values::{self, MountText, Requirement};
-use crate::{audit, backends, client, config, langbot, profiles, serve, token};
+use crate::{audit, backends, client, config, image, langbot, profiles, serve, token};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,6 +69,9 @@ pub(crate) enum Verb {
     Doctor(DoctorOptions),
     /// Say which backends work here, what the others lack, and which one a server would use
     Backends(backends::BackendsOptions),
+    /// List, fetch, import and remove images that boxes can stand on
+    #[command(subcommand)]
+    Image(image::ImageVerb),
     /// List the presets for `--profile`, those of the configuration included
     Profiles(profiles::ProfilesOptions),
     /// Serve sessions over HTTP and a unix socket
@@ -196,8 +199,8 @@ pub(crate) struct FileOptions {
     /// Let the command work on this directory: as --mount DIR:/workspace:rw, or ro where the profile says so
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
-    /// Root file system: this machine's programs (host), a directory, or a tar file
-    #[arg(long, value_name = "host|DIR|TAR", default_value = "host")]
+    /// Root file system: this machine's programs (host), a directory, a tar file, or the name of an image in a registry
+    #[arg(long, value_name = "host|DIR|TAR|NAME", default_value = "host")]
     pub(crate) image: PathBuf,
     /// Let the command change its whole root; the changes go with the box
     #[arg(long, conflicts_with = "read_only")]

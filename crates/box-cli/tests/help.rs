@@ -26,10 +26,16 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 37] = [
+const COMMANDS: [&[&str]; 43] = [
     &["run"],
     &["doctor"],
     &["backends"],
+    &["image"],
+    &["image", "ls"],
+    &["image", "pull"],
+    &["image", "import"],
+    &["image", "rm"],
+    &["image", "gc"],
     &["profiles"],
     &["serve"],
     &["box"],

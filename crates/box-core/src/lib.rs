@@ -10,6 +10,7 @@ pub mod error;
 pub mod fault;
 pub mod guarantee;
 pub mod hexadecimal;
+pub mod image;
 pub mod journal;
 pub mod limits;
 pub mod link;
@@ -31,6 +32,7 @@ pub use backend::{AgentStream, Backend, BackendName, Capabilities, Handle, Liven
 pub use caller::{Caller, Ceiling, Scope, TenantId};
 pub use error::{Error, Result};
 pub use guarantee::{Dimension, Floors, Guarantee, Guarantees, Level};
+pub use image::{ImageInfo, ImageName, ImagePolicy, ImageStore, Progress, PullPolicy, PullStep};
 pub use journal::{Chunk, Journal};
 pub use link::{Attached, AttachedReader, AttachedWriter, ExecIo};
 pub use mount_policy::{Grant, MountPolicy, Origin};

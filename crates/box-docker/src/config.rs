@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use box_core::{BackendName, MountPolicy};
+use box_core::{BackendName, MountPolicy, PullPolicy};
 use box_host::InstanceKind;
 use box_wire::Invalid;
 use serde::{Deserialize, Serialize};
@@ -87,41 +87,6 @@ impl Default for EngineSettings {
             on_drift: OnDrift::Keep,
             podman_arguments: Vec::new(),
         }
-    }
-}
-
-/// When images are fetched from their registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PullPolicy {
-    /// Before each box.
-    Always,
-    /// When the engine does not have it.
-    Missing,
-    /// Never: what the engine does not have cannot be used.
-    Never,
-}
-
-impl PullPolicy {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Always, Self::Missing, Self::Never];
-
-    /// The policy as it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::Missing => "missing",
-            Self::Never => "never",
-        }
-    }
-}
-
-impl FromStr for PullPolicy {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        let named = |policy: &Self| policy.as_str() == text;
-        let all = || Self::ALL.map(Self::as_str).join(", ");
-        Self::ALL.into_iter().find(named).ok_or_else(|| Invalid::new("pull", text, format!("one of {}", all())))
     }
 }
 

@@ -1,18 +1,20 @@
 //! Images of an engine: which there are, and how one gets there.
 
+mod store;
+
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
 use bollard::errors::Error as EngineError;
 use bollard::query_parameters::{CreateImageOptions, ImportImageOptions, ListImagesOptions, RemoveImageOptions};
-use box_core::{Error, Result};
+use box_core::{Error, PullPolicy, Result};
 use box_wire::GuestPath;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryStreamExt};
 
 use crate::client::{Client, status};
-use crate::config::{EngineSettings, PullPolicy};
+use crate::config::EngineSettings;
 use crate::container;
 use crate::reference::Reference;
 

@@ -31,6 +31,7 @@ mod remote;
 mod tmpfs;
 
 pub use backend::Engine;
-pub use config::{EngineConfig, EngineKind, EngineSettings, OnDrift, PullPolicy};
+pub use box_core::PullPolicy;
+pub use config::{EngineConfig, EngineKind, EngineSettings, OnDrift};
 pub use fault::STEPS;
 pub use images::{EngineImage, EngineImages, PullProgress};

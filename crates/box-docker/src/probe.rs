@@ -1,9 +1,10 @@
 //! What an engine can do for boxes, and why the rest cannot be had.
 
+use box_core::PullPolicy;
 use box_core::backend::{Finding, FindingState};
 
 use crate::backend::Inner;
-use crate::config::{EngineKind, PullPolicy};
+use crate::config::EngineKind;
 use crate::container::Mounts;
 use crate::facts::{EngineFacts, Ids, Reach};
 use crate::reference::Reference;

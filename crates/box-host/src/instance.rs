@@ -113,6 +113,16 @@ impl State {
     }
 }
 
+impl State {
+    /// Whether a box is remembered, by its name among those of all instances. One that is not does not live.
+    pub fn has_box(&self, name: &str) -> bool {
+        let Some((instance, id)) = name.split_once('.') else { return false };
+        let is_name = |part: &str| part.parse::<BoxId>().is_ok();
+        let boxes = || open_directory(open_directory(open_directory(&self.run, "instances")?, instance)?, "boxes");
+        is_name(instance) && is_name(id) && boxes().and_then(|boxes| open_directory(boxes, id)).is_ok()
+    }
+}
+
 /// The directory in memory that belongs to a state directory.
 fn run_dir(state: &Path) -> Option<PathBuf> {
     let base = if rustix::process::geteuid().is_root() {

@@ -9,11 +9,12 @@ use async_trait::async_trait;
 use box_core::backend::FindingState;
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, MountSpec, Result,
-    SafeRoot, Stats,
+    Stats,
 };
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::process::Process;
 use box_host::{blocking, handover, journal};
+use box_images::{Images, ImagesConfig};
 use box_wire::BoxId;
 use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixStream;
@@ -38,6 +39,8 @@ pub struct NativeConfig {
     pub instance: InstanceKind,
     /// How boxes get out, when not by the first way that works.
     pub network_method: Option<Method>,
+    /// How images are kept and fetched.
+    pub images: ImagesConfig,
 }
 
 impl NativeConfig {
@@ -48,6 +51,7 @@ impl NativeConfig {
             mount_policy: MountPolicy::default(),
             instance: InstanceKind::Ephemeral,
             network_method: None,
+            images: ImagesConfig::default(),
         }
     }
 }
@@ -68,7 +72,7 @@ pub(crate) struct Inner {
     pub(crate) way: Way,
     pub(crate) mount_policy: MountPolicy,
     pub(crate) network_method: Option<Method>,
-    pub(crate) images: SafeRoot,
+    pub(crate) images: Images,
     pub(crate) disks: OwnedFd,
     pub(crate) journals: OwnedFd,
     pub(crate) null: OwnedFd,
@@ -115,16 +119,18 @@ impl Native {
         let root = rustix::process::geteuid().is_root();
         let ranges = root.then(Ranges::open).transpose()?;
         let cgroups = Cgroups::detect();
+        let images = Images::open(&state.path.join("images"), config.images)?;
         for remains in Remains::find(&state)? {
             let (disks, journals) = (&state.disks, &state.journals);
-            let places = destroy::Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks, journals };
+            let places =
+                destroy::Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks, journals, images: &images };
             destroy::sweep(remains, &places);
         }
         instance::sweep_storage(&state)?;
+        images.release_the_dead(|name| state.has_box(name))?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| Error::io("opening /dev/null", error))?;
         let mut mount_policy = config.mount_policy;
-        let images = SafeRoot::open_path(&state.path.join("images"))?;
         mount_policy.denied.push(state.path.clone());
         let instance = Instance::start(&state, config.instance)?;
         fault::point("instance_made");
@@ -212,12 +218,15 @@ impl Inner {
         let live = self.known().remove(id);
         let Ok(directory) = self.instance.open_box(id) else {
             // After a reboot nothing is left of a box but what it had said.
+            self.images.release(&self.instance.name_of(id))?;
             return journal::remove(&self.journals, &self.instance.name_of(id));
         };
         let record = Record::read(&directory);
         let (cgroups, ranges) = (&self.cgroups, self.ranges.as_ref());
-        let places = destroy::Places { cgroups, ranges, disks: &self.disks, journals: &self.journals };
+        let (disks, journals, images) = (&self.disks, &self.journals, &self.images);
+        let places = destroy::Places { cgroups, ranges, disks, journals, images };
         destroy::dismantle(record.as_ref(), live.as_deref(), &places)?;
+        self.images.release(&self.instance.name_of(id))?;
         self.instance.remove_box(id)?;
         fault::point("directory_removed");
         Ok(())
@@ -268,6 +277,7 @@ impl Backend for Native {
     }
 
     async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
+        self.inner.images.ensure(&spec.image).await?;
         let (inner, id, spec) = (Arc::clone(&self.inner), id.clone(), spec.clone());
         blocking(move || inner.create(&id, &spec)).await
     }

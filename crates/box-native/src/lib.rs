@@ -20,7 +20,6 @@ pub mod doctor;
 pub mod fault;
 pub mod host_root;
 pub mod ids;
-pub mod image;
 pub mod network;
 pub mod program;
 

@@ -7,6 +7,7 @@ use box_core::{BoxSpec, Error, Grant, Guarantees, Image, Persistence, Result};
 use box_host::handover::{self, Baggage};
 use box_host::process::Process;
 use box_host::{journal, seccomp};
+use box_images::RootTree;
 use box_wire::plan::{Memory as PlannedMemory, Storage, Tracking};
 use box_wire::{BoxId, Kind, Plan};
 
@@ -15,7 +16,6 @@ use crate::cgroup::{self, BoxCgroup, Memory};
 use crate::guarantee::{self, Findings};
 use crate::host_root::HostRoot;
 use crate::ids::{IdMaps, Ranges};
-use crate::image::RootTree;
 use crate::network::{self, Target};
 use crate::plan::{self, Draft, Facts, Source};
 use crate::record::Record;
@@ -23,7 +23,7 @@ use crate::skeleton::Skeleton;
 use crate::starter::Launching;
 use crate::sys::{Launch, Role};
 use crate::trees::{self, Way};
-use crate::{disk, fault, image};
+use crate::{disk, fault};
 
 /// Claims of id ranges that are tried before giving up. There are thousands of ranges.
 const CLAIMS_MAX: u32 = 64;
@@ -50,7 +50,7 @@ struct Prepared {
 
 /// Makes a box. On an error the caller removes, by the record, whatever had been made.
 pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<Made> {
-    let prepared = prepare(inner, spec)?;
+    let prepared = prepare(inner, id, spec)?;
     let mut record = Record {
         id: id.clone(),
         cgroup: inner.instance.name_of(id),
@@ -110,7 +110,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
 }
 
 /// Decides everything that can be refused, so that a refusal leaves nothing to undo.
-fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
+fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
     spec.validate()?;
     if spec.persistence == Persistence::Disk && inner.way == Way::Paths {
         return Err(Error::Unavailable {
@@ -121,7 +121,7 @@ fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
     }
     Ok(Prepared {
         grants: spec.mounts.iter().map(|mount| inner.mount_policy.grant(mount)).collect::<Result<_>>()?,
-        image: image::resolve(&spec.image, &inner.images)?,
+        image: inner.images.resolve(&spec.image, &inner.instance.name_of(id))?,
         network: plan::has_network(spec).then(|| network::choose(inner.network_method)).transpose()?,
         seccomp: seccomp::programs(spec.syscalls)?,
     })

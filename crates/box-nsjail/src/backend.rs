@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use box_core::{
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::process::Process;
 use box_host::{blocking, handover, journal};
+use box_images::{Images, ImagesConfig};
 use box_native::cgroup::{BoxCgroup, Cgroups, DriverKind};
 use box_native::ids::Ranges;
 use box_wire::BoxId;
@@ -34,13 +35,15 @@ pub struct NsjailConfig {
     pub instance: InstanceKind,
     /// nsjail, when not the one that is installed where programs of the system are.
     pub program: Option<PathBuf>,
+    /// How images are fetched. They are those of the native backend, in the directory `images`.
+    pub images: ImagesConfig,
 }
 
 impl NsjailConfig {
     /// Boxes that die with this process, and no mounts but the operator's.
     pub fn ephemeral(state_dir: PathBuf) -> Self {
         let (mount_policy, instance) = (MountPolicy::default(), InstanceKind::Ephemeral);
-        Self { state_dir, mount_policy, instance, program: None }
+        Self { state_dir, mount_policy, instance, program: None, images: ImagesConfig::default() }
     }
 }
 
@@ -59,7 +62,7 @@ pub(crate) struct Inner {
     pub(crate) ranges: Option<Ranges>,
     pub(crate) way: Way,
     pub(crate) mount_policy: MountPolicy,
-    pub(crate) images: SafeRoot,
+    pub(crate) images: Images,
     pub(crate) disks: OwnedFd,
     pub(crate) journals: OwnedFd,
     program: Option<PathBuf>,
@@ -89,6 +92,12 @@ impl LiveBox {
     }
 }
 
+/// The images that all backends of this machine share.
+fn open_images(state_dir: &Path, config: ImagesConfig) -> Result<Images> {
+    SafeRoot::open_path(state_dir)?.make_directory_all("images", 0o700)?;
+    Ok(Images::open(&state_dir.join("images"), config)?.for_backend(BackendName::Nsjail))
+}
+
 impl Nsjail {
     /// Opens the backend, and removes what instances that died have left behind. Whether nsjail is there is not asked yet.
     pub async fn open(config: NsjailConfig) -> Result<Self> {
@@ -100,15 +109,17 @@ impl Nsjail {
         let root = rustix::process::geteuid().is_root();
         let ranges = root.then(Ranges::open).transpose()?;
         let cgroups = Cgroups::detect();
+        let images = open_images(&config.state_dir, config.images)?;
         for remains in Remains::find(&state)? {
             let (disks, journals) = (&state.disks, &state.journals);
-            let places = destroy::Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks, journals };
+            let places =
+                destroy::Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks, journals, images: &images };
             destroy::sweep(remains, &places);
         }
         instance::sweep_storage(&state)?;
+        images.release_the_dead(|name| state.has_box(name))?;
         let mut mount_policy = config.mount_policy;
         mount_policy.denied.push(state.path.clone());
-        let images = SafeRoot::open_path(&state.path.join("images"))?;
         let instance = Instance::start(&state, config.instance)?;
         fault::point("jail_instance_made");
         let inner = Inner {
@@ -196,12 +207,15 @@ impl Inner {
         let live = self.known().remove(id);
         let Ok(directory) = self.instance.open_box(id) else {
             // After a reboot nothing is left of a box but what it had said.
+            self.images.release(&self.instance.name_of(id))?;
             return journal::remove(&self.journals, &self.instance.name_of(id));
         };
         let record = Record::read(&directory);
         let (cgroups, ranges) = (&self.cgroups, self.ranges.as_ref());
-        let places = destroy::Places { cgroups, ranges, disks: &self.disks, journals: &self.journals };
+        let (disks, journals, images) = (&self.disks, &self.journals, &self.images);
+        let places = destroy::Places { cgroups, ranges, disks, journals, images };
         destroy::dismantle(record.as_ref(), live.as_deref(), &places)?;
+        self.images.release(&self.instance.name_of(id))?;
         self.instance.remove_box(id)?;
         fault::point("jail_directory_removed");
         Ok(())
@@ -272,6 +286,7 @@ impl Backend for Nsjail {
     }
 
     async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
+        self.inner.images.ensure(&spec.image).await?;
         let (inner, id, spec) = (Arc::clone(&self.inner), id.clone(), spec.clone());
         blocking(move || inner.create(&id, &spec)).await
     }

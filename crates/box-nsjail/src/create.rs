@@ -9,9 +9,9 @@ use box_host::handover::{self, Baggage};
 use box_host::mounts::{self, Attachment};
 use box_host::process::Process;
 use box_host::{journal, seccomp};
+use box_images::RootTree;
 use box_native::cgroup::{self, BoxCgroup, DriverKind};
 use box_native::host_root::{HostRoot, TreeKind};
-use box_native::image::{self, RootTree};
 use box_native::network::{self, Target};
 use box_native::{MASKED, disk};
 use box_wire::plan::{Lifeline, Memory, Sight, Tracking};
@@ -54,7 +54,7 @@ struct Prepared {
 
 /// Makes a box. On an error the caller removes, by the record, whatever had been made.
 pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<Made> {
-    let mut prepared = prepare(inner, spec)?;
+    let mut prepared = prepare(inner, id, spec)?;
     let name = inner.instance.name_of(id);
     let mut record = Record {
         id: id.clone(),
@@ -102,7 +102,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
 }
 
 /// Decides everything that can be refused, so that a refusal leaves nothing to undo.
-fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
+fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
     spec.validate()?;
     if inner.way == Way::Paths {
         let unavailable = |what: &str, reason: &str, fix: &str| {
@@ -118,14 +118,10 @@ fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
             return unavailable("an image", reason, "run strongbox as root, or use the image \"host\"");
         }
     }
-    if let Image::Named(name) = &spec.image {
-        let reason = "nsjail has no registry; use \"host\", a directory or a tar file with a root file system";
-        return Err(Error::BadImage { image: name.clone(), reason: reason.to_owned() });
-    }
     Ok(Prepared {
         program: inner.program()?,
         grants: spec.mounts.iter().map(|mount| inner.mount_policy.grant(mount)).collect::<Result<_>>()?,
-        image: image::resolve(&spec.image, &inner.images)?,
+        image: inner.images.resolve(&spec.image, &inner.instance.name_of(id))?,
         network: (spec.network == Network::On).then(|| network::choose(None)).transpose()?,
         seccomp: seccomp::programs(spec.syscalls)?,
     })

@@ -7,6 +7,7 @@ use box_core::{Error, Result};
 use box_host::instance::Remains;
 use box_host::journal;
 use box_host::process::Process;
+use box_images::Images;
 use box_native::cgroup::Cgroups;
 use box_native::ids::Ranges;
 use box_native::{disk, network};
@@ -28,6 +29,7 @@ pub(crate) struct Places<'a> {
     pub(crate) ranges: Option<&'a Ranges>,
     pub(crate) disks: &'a OwnedFd,
     pub(crate) journals: &'a OwnedFd,
+    pub(crate) images: &'a Images,
 }
 
 /// Ends a box and removes what its record names. Only the box's directory is left, for the caller.
@@ -74,7 +76,9 @@ fn end_processes(record: &Record, live: Option<&LiveBox>) -> Result<()> {
 pub(crate) fn sweep(remains: Remains, places: &Places<'_>) {
     for id in remains.list() {
         let record = remains.open_box(&id).and_then(Record::read);
-        let removed = dismantle(record.as_ref(), None, places).and_then(|()| remains.remove_box(&id));
+        let removed = dismantle(record.as_ref(), None, places)
+            .and_then(|()| places.images.release(&format!("{}.{id}", remains.name)))
+            .and_then(|()| remains.remove_box(&id));
         if let Err(error) = removed {
             tracing::warn!(instance.name = %remains.name, r#box.id = %id, error = %error, "remains of a box cannot be removed yet");
         }

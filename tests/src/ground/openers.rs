@@ -27,7 +27,10 @@ pub(super) async fn open(
         BackendName::Docker | BackendName::Podman => anyhow::bail!("not yet"),
         BackendName::Nsjail => {
             let program = Some(PathBuf::from(place(name)?));
-            Arc::new(Nsjail::open(NsjailConfig { state_dir, mount_policy, instance, program }).await?)
+            Arc::new(
+                Nsjail::open(NsjailConfig { mount_policy, instance, program, ..NsjailConfig::ephemeral(state_dir) })
+                    .await?,
+            )
         }
     })
 }

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use box_core::{BoxSpec, Image, Profile};
+use box_core::{BackendName, BoxSpec, Image, ImageStore, Profile};
+use box_images::{Images, ImagesConfig};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground, host, leaks};
 
@@ -15,6 +16,8 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
     crate::cases![
         a_directory_can_be_the_root,
         a_tar_file_can_be_the_root,
+        an_image_can_be_the_root_by_its_name,
+        a_box_keeps_the_tree_of_its_image,
         an_image_is_never_changed,
         an_image_that_is_none_is_refused,
         an_image_full_of_links_stays_contained,
@@ -74,6 +77,43 @@ async fn a_tar_file_can_be_the_root(ground: Arc<Ground>) -> Result<()> {
     // A second box of the same file must not need what the first one unpacked.
     ground.clear().await?;
     works(&ground, Image::Tar(file)).await
+}
+
+/// Puts an image into the store of a native backend.
+async fn import(ground: &Ground, name: &str) -> Result<Images> {
+    if ground.backend.name() != BackendName::Native {
+        return skip("engines have a store of images of their own");
+    }
+    let file = tar_of(&busybox_root(ground)?)?;
+    let images = Images::open(&ground.state.path().join("images"), ImagesConfig::default())?;
+    images.import(&file, Some(&name.parse()?)).await?;
+    Ok(images)
+}
+
+async fn an_image_can_be_the_root_by_its_name(ground: Arc<Ground>) -> Result<()> {
+    import(&ground, "example.org/tiny:1").await?;
+    works(&ground, Image::Named("example.org/tiny:1".to_owned())).await?;
+    let before = ground.leaks();
+    for (name, code) in [("127.0.0.1:1/nothing:1", "unavailable"), ("--privileged", "invalid")] {
+        match ground.try_make(&spec(Image::Named(name.to_owned()))).await {
+            Err(error) => ensure!(error.code() == code, "{name} was refused as {} ({error})", error.code()),
+            Ok(_) => bail!("{name} was found"),
+        }
+    }
+    ground.settled(&before).await
+}
+
+async fn a_box_keeps_the_tree_of_its_image(ground: Arc<Ground>) -> Result<()> {
+    let images = import(&ground, "example.org/tiny:1").await?;
+    let one = ground.make(&spec(Image::Named("example.org/tiny:1".to_owned()))).await?;
+    images.remove(&"example.org/tiny:1".parse()?).await?;
+    images.gc().await?;
+    ensure!(one.check("cat /etc/os-release").await? == "ID=tiny", "the tree was taken from under a box");
+    ground.clear().await?;
+    ensure!(images.gc().await? > 0, "nobody stood on the tree, and it stayed");
+    let left = cached(&ground);
+    ensure!(left.is_empty(), "something of the image is left: {left:?}");
+    Ok(())
 }
 
 async fn an_image_is_never_changed(ground: Arc<Ground>) -> Result<()> {

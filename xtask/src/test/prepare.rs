@@ -12,6 +12,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("nftables", "network through veth and masquerade"),
     ("iproute2", "network through veth and masquerade"),
     ("busybox-static", "boxes from an image, and the virtual machine"),
+    ("docker-registry", "images from a registry"),
     ("e2fsprogs", "disks of ext4, and the virtual machine"),
     ("crun", "the comparison with crun"),
     ("qemu-system-x86", "the virtual machine"),

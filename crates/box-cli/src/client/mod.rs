@@ -12,7 +12,7 @@ mod session_options;
 mod targets;
 mod transfer;
 mod verb;
-mod waiting;
+pub(crate) mod waiting;
 mod websocket;
 
 use std::future::Future;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use box_core::audit::{AuditOptions, CommandText};
 use box_core::profile::{DraftProblem, ProfileDraft};
 use box_core::service::StopMode;
-use box_core::{BackendName, Profiles, ServiceConfig};
+use box_core::{BackendName, ImagePolicy, Profiles, PullPolicy, ServiceConfig};
+use box_images::ImagesConfig;
 use box_server::{LangBotConfig, ServerConfig, SkillsConfig, TlsFiles};
 use serde::{Deserialize, Deserializer};
 
@@ -43,6 +45,10 @@ pub(crate) struct Config {
     pub(crate) session_template: String,
     pub(crate) forced_session_template: String,
     pub(crate) images: BTreeMap<String, String>,
+    pub(crate) allowed_images: Vec<String>,
+    pub(crate) image_pull: PullPolicy,
+    pub(crate) image_pull_timeout_sec: u64,
+    pub(crate) image_auth_file: Option<PathBuf>,
     pub(crate) host_root: Option<PathBuf>,
     pub(crate) default_workspace: Option<PathBuf>,
     pub(crate) allowed_mount_roots: Vec<PathBuf>,
@@ -153,8 +159,35 @@ impl Config {
             session_template: self.session_template.clone(),
             forced_session_template: self.forced_session_template.clone(),
             images: self.images.clone(),
+            allowed_images: self.allowed_images(),
             ..ServiceConfig::default()
         }
+    }
+
+    /// How the native backend keeps and fetches images.
+    pub(crate) fn image_store(&self) -> ImagesConfig {
+        ImagesConfig {
+            pull: self.image_pull,
+            timeout: Duration::from_secs(self.image_pull_timeout_sec),
+            auth_file: self.image_auth_file.clone(),
+            ..ImagesConfig::default()
+        }
+    }
+
+    /// Images that callers may use: those that the operator allows, and the one that the engine uses anyway. Where an engine is only
+    /// one of several backends, its image is not allowed by that: another would have to fetch it.
+    fn allowed_images(&self) -> Vec<String> {
+        let own = match self.backend {
+            Wanted::One(BackendName::Docker) => Some(&self.docker.image),
+            Wanted::One(BackendName::Podman) => Some(&self.podman.image),
+            Wanted::One(BackendName::Native | BackendName::Nsjail) | Wanted::Auto => None,
+        };
+        self.allowed_images.iter().chain(own).cloned().collect()
+    }
+
+    /// What names of images mean, and which may be used.
+    pub(crate) fn image_policy(&self) -> ImagePolicy<'_> {
+        ImagePolicy { names: &self.images, allowed: &self.allowed_images }
     }
 
     /// What the doors are given, but for the skills themselves.

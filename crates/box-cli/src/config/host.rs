@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use box_core::{MountPolicy, Origin as MountOrigin, Profiles, SafeRoot};
+use box_core::session::UnknownImage;
+use box_core::{ImagePolicy, MountPolicy, Origin as MountOrigin, Profiles, SafeRoot};
 
 use super::{Config, Loader, Origin, Setting, Value};
 use crate::fault::Fault;
@@ -123,12 +124,17 @@ impl Loader {
             let known: Vec<String> = profiles.names().iter().map(|name| format!("{name:?}")).collect();
             problems.push(format!("{origin}: default_profile = {name:?} is not allowed; use {}", known.join(", ")));
         }
-        let is_known = |image: &String| image == "host" || images.contains_key(image);
+        let allowed = match self.by_key.get("allowed_images") {
+            Some(Setting { value: Value::Texts(allowed), .. }) => allowed.as_slice(),
+            _ => &[],
+        };
+        let policy = ImagePolicy { names: images, allowed };
+        let is_known = |image: &String| policy.decide(image, UnknownImage::Refused).is_ok();
         for profile in profiles.iter().filter(|profile| !is_known(&profile.image)) {
             let origin = self.by_key.get("profiles").map(|setting| setting.origin.to_string()).unwrap_or_default();
             let known: Vec<&str> = std::iter::once("host").chain(images.keys().map(String::as_str)).collect();
             problems.push(format!(
-                "{origin}: profiles.{}: image = {:?} is not known; use one of {}, or give it a meaning in [images]",
+                "{origin}: profiles.{}: image = {:?} is not known; use one of {}, give it a meaning in [images], or add it to allowed_images",
                 profile.name,
                 profile.image,
                 known.join(", ")

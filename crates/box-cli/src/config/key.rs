@@ -5,7 +5,8 @@ use std::path::Path;
 
 use box_core::audit::AuditOptions;
 use box_core::profile::LockedField;
-use box_core::{BackendName, ServiceConfig, limits, tools};
+use box_core::{BackendName, ImageName, ServiceConfig, image, limits, tools};
+use box_images::ImagesConfig;
 
 use super::backends::EngineTable;
 use super::value::Value;
@@ -69,6 +70,8 @@ pub(crate) enum Kind {
     Paths,
     /// Names of images and what they mean.
     Images,
+    /// A list of names of images in registries, and of patterns of such names.
+    ImageNames,
     /// Backends in the order in which they are tried, each once.
     Backends,
     /// Where an engine listens.
@@ -91,7 +94,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 55] = [
+pub(crate) const KEYS: [Key; 59] = [
     key("enabled", Kind::Truth),
     key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail"])),
     key("backend_order", Kind::Backends),
@@ -113,6 +116,10 @@ pub(crate) const KEYS: [Key; 55] = [
     live("session_template", Kind::Template),
     live("forced_session_template", Kind::Template),
     live("images", Kind::Images),
+    live("allowed_images", Kind::ImageNames),
+    key("image_pull", Kind::Choice(&["always", "missing", "never"])),
+    key("image_pull_timeout_sec", Kind::Whole(1, 86_400)),
+    key("image_auth_file", Kind::Path),
     key("host_root", Kind::Path),
     key("default_workspace", Kind::Workspace),
     key("allowed_mount_roots", Kind::Paths),
@@ -157,8 +164,10 @@ impl Key {
 
     /// The environment variable that sets it; lists and tables have none.
     pub(crate) fn variable(&self) -> Option<String> {
-        let is_scalar =
-            !matches!(self.kind, Kind::Texts | Kind::Paths | Kind::Images | Kind::Profiles | Kind::Backends);
+        let is_scalar = !matches!(
+            self.kind,
+            Kind::Texts | Kind::Paths | Kind::Images | Kind::ImageNames | Kind::Profiles | Kind::Backends
+        );
         is_scalar.then(|| format!("STRONGBOX_{}", self.name.replace('.', "_").to_uppercase()))
     }
 
@@ -191,6 +200,8 @@ impl Key {
             "session_template" => Value::text(service.session_template),
             "forced_session_template" => Value::text(service.forced_session_template),
             "images" => Value::Named(service.images),
+            "image_pull" => Value::text(ImagesConfig::default().pull.as_str()),
+            "image_pull_timeout_sec" => Value::Whole(ImagesConfig::default().timeout.as_secs()),
             "workspace_quota_mb" => Value::Whole(service.workspace_quota_mb),
             "langbot.legacy" | "skills.allow_urls" | "skills.allow_loopback_urls" => Value::Truth(false),
             "audit.commands" => Value::text("hash"),
@@ -198,7 +209,7 @@ impl Key {
             "audit.files" => count(AuditOptions::default().files_max),
             "on_stop" => Value::text("keep-persistent"),
             "log" => Value::text("info"),
-            "allowed_hosts" | "allowed_origins" | "skills.checkout_roots" => Value::no_texts(),
+            "allowed_hosts" | "allowed_origins" | "allowed_images" | "skills.checkout_roots" => Value::no_texts(),
             _ => return None,
         })
     }
@@ -236,6 +247,9 @@ impl Kind {
             (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
             (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
             (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
+            (Self::ImageNames, Value::Texts(texts)) => {
+                texts.len() <= ENTRIES_MAX && texts.iter().all(|text| image::check_pattern(text))
+            }
             (Self::Backends, Value::Texts(names)) => is_order(names),
             (Self::EngineAddress, Value::Text(text)) => is_engine_address(text),
             (Self::EngineName, Value::Text(text)) => is_engine_name(text),
@@ -277,6 +291,10 @@ impl Kind {
             Self::Filter => "a filter such as \"info\" or \"info,box_native=debug\"".to_owned(),
             Self::Texts => format!("a list of at most {ENTRIES_MAX} texts"),
             Self::Paths => format!("a list of at most {ENTRIES_MAX} absolute paths"),
+            Self::Images => "a table of names and \"host\", \"dir:/PATH\", \"tar:/PATH\" or \"oci:NAME\"".to_owned(),
+            Self::ImageNames => {
+                "a list of names such as \"python:3.12-slim\" and patterns such as \"ghcr.io/org/*\"".to_owned()
+            }
             Self::Backends => {
                 format!(
                     "a list of {}, each at most once",
@@ -287,7 +305,6 @@ impl Kind {
             Self::EngineName => format!(
                 "1 to {WORDS_BYTES_MAX} letters, digits, dots, dashes and underscores, beginning with a letter or digit"
             ),
-            Self::Images => "a table of names and \"host\", \"dir:/PATH\" or \"tar:/PATH\"".to_owned(),
         }
     }
 }
@@ -335,7 +352,8 @@ fn is_path(text: &str) -> bool {
 
 fn is_image(text: &str) -> bool {
     let path = text.strip_prefix("dir:").or_else(|| text.strip_prefix("tar:"));
-    text == "host" || path.is_some_and(is_path)
+    let name = text.strip_prefix("oci:");
+    text == "host" || path.is_some_and(is_path) || name.is_some_and(|name| name.parse::<ImageName>().is_ok())
 }
 
 #[cfg(test)]
@@ -386,13 +404,13 @@ mod tests {
     }
 
     #[test]
-    fn images_mean_the_host_a_directory_or_a_tar_file() {
+    fn images_mean_the_host_a_directory_a_tar_file_or_a_name() {
         let check = |meaning: &str| {
             let table = [("name".to_owned(), meaning.to_owned())].into();
             Kind::Images.check(&Value::Named(table)).is_ok()
         };
-        assert!(["host", "dir:/srv/root", "tar:/srv/root.tar"].into_iter().all(check));
-        assert!(!["", "dir:", "dir:relative", "debian:12", "/srv/root"].into_iter().any(check));
+        assert!(["host", "dir:/srv/root", "tar:/srv/root.tar", "oci:debian:12"].into_iter().all(check));
+        assert!(!["", "dir:", "dir:relative", "debian:12", "/srv/root", "oci:", "oci:--x"].into_iter().any(check));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use box_core::{BackendName, Error};
+use box_core::{BackendName, Error, Image};
 use box_native::network::Method;
 use box_wire::Invalid;
 
@@ -14,10 +14,18 @@ use crate::options::EngineOptions;
 /// Opens a backend for this process alone: what it makes goes when it closes, or when the process dies. `own` is where a box lives
 /// when nothing was typed.
 pub(crate) async fn open(options: &EngineOptions, own: BackendName) -> Result<Opened, Fault> {
+    open_for(options, own, &Image::Host).await
+}
+
+/// The same, for a box on this image.
+pub(super) async fn open_for(options: &EngineOptions, own: BackendName, image: &Image) -> Result<Opened, Fault> {
     let engines = Engines::ephemeral(state_dir(options)?).with_network_method(network_method(options)?);
     match options.backend.unwrap_or(Wanted::One(own)) {
-        // A command on the native backend needs no configuration, and does not wait for one to be read.
-        Wanted::One(BackendName::Native) => Ok(engines.open(BackendName::Native).await?),
+        // A command on the native backend needs no configuration, and does not wait for one to be read, unless a registry may
+        // have to be asked.
+        Wanted::One(BackendName::Native) if !matches!(image, Image::Named(_)) => {
+            Ok(engines.open(BackendName::Native).await?)
+        }
         Wanted::One(name) => Ok(engines.configured(&config()?).open(name).await?),
         Wanted::Auto => {
             let config = config()?;

@@ -3,7 +3,9 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 
-use box_core::{BoxSpec, Dimension, Floors, Image, LockedField, MountSpec, Origin, Persistence, environment};
+use box_core::{
+    BoxSpec, Dimension, Floors, Image, ImageName, LockedField, MountSpec, Origin, Persistence, environment,
+};
 use box_wire::{BoxId, ExecId, ExecRequest, GuestPath, Invalid, Program, Stdin, User};
 
 use super::preset::Preset;
@@ -109,7 +111,11 @@ fn files(spec: &mut BoxSpec, options: &FileOptions, preset: &Preset) -> Result<(
     Ok(())
 }
 
-/// `host`, a directory, or a file that is taken for a tar of a root file system. `./host` is a directory of that name.
+/// How names of files end that nobody means to be names in a registry.
+const FILE_ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
+
+/// `host`, a directory, a file that is taken for a tar of a root file system, or a name in a registry. `./host` is a directory of
+/// that name.
 fn image(typed: &Path) -> Result<Image, Fault> {
     if typed == Path::new("host") {
         return Ok(Image::Host);
@@ -119,9 +125,18 @@ fn image(typed: &Path) -> Result<Image, Fault> {
     match std::fs::metadata(&path) {
         Ok(found) if found.is_dir() => Ok(Image::Directory(path)),
         Ok(found) if found.is_file() => Ok(Image::Tar(path)),
-        Ok(_) => Err(refuse("host, a directory or a tar file".to_owned())),
-        Err(error) => Err(refuse(format!("host, a directory or a tar file; this one cannot be read: {error}"))),
+        Ok(_) => Err(refuse("host, a directory, a tar file or the name of an image".to_owned())),
+        Err(error) => image_name(typed).map(|name| Image::Named(name.to_string())).ok_or_else(|| {
+            refuse(format!("host, a directory, a tar file or the name of an image; this one cannot be read: {error}"))
+        }),
     }
+}
+
+/// The name in a registry, if that is what was typed and not the path of a file that is missing.
+fn image_name(typed: &Path) -> Option<ImageName> {
+    let text = typed.to_str()?;
+    let is_path = text.starts_with(['.', '/', '~']) || FILE_ENDINGS.iter().any(|ending| text.ends_with(ending));
+    text.parse().ok().filter(|_| !is_path)
 }
 
 fn absolute(field: &'static str, typed: &Path) -> Result<PathBuf, Fault> {

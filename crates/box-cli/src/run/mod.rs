@@ -48,7 +48,8 @@ type Ended = (Ending, Option<box_core::Guarantees>);
 
 async fn run(options: &RunOptions, intent: &mut Intent) -> Result<Ended, Fault> {
     let mut signals = Signals::listen().map_err(|error| Fault::new(format!("signals cannot be received: {error}")))?;
-    let opened = engine::open(&options.engine, intent.spec.backend.unwrap_or(BackendName::Native)).await?;
+    let own = intent.spec.backend.unwrap_or(BackendName::Native);
+    let opened = engine::open_for(&options.engine, own, &intent.spec.image).await?;
     intent.run_as(opened.backend().workload(intent.spec.user));
     let ended = run_in(opened.backend(), options, intent, &mut signals).await;
     opened.close().await;

@@ -1,7 +1,7 @@
 //! The profile of a box that is made by hand. Whoever types is the operator, so what a profile locks is not overridden in
 //! silence: the flag is refused.
 
-use box_core::session::HostPathMode;
+use box_core::session::{HostPathMode, UnknownImage};
 use box_core::{Image, LockedField, MountMode, Profile};
 use box_wire::Invalid;
 
@@ -37,12 +37,7 @@ impl Preset {
             let invalid = Invalid::new("profile", name, "the name of a profile");
             return Err(Fault::from(invalid).hint(format!("the profiles are: {}", known.join("; "))));
         };
-        let meant = config.images.get(&profile.image).map_or("host", String::as_str);
-        let image = match meant.split_once(':') {
-            Some(("dir", path)) => Image::Directory(path.into()),
-            Some(("tar", path)) => Image::Tar(path.into()),
-            _ => Image::Host,
-        };
+        let image = config.image_policy().decide(&profile.image, UnknownImage::Refused)?;
         Ok(Self { profile: profile.clone(), image })
     }
 

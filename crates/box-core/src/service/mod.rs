@@ -39,7 +39,9 @@ use crate::caller::{Caller, Scope, TenantId};
 use crate::session::SessionId;
 use crate::skills::Skills;
 use crate::store::{SessionKey, Store};
-use crate::{Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Profile, Profiles, Result, limits};
+use crate::{
+    Backend, BackendName, BoxSpec, Capabilities, Error, Handle, ImagePolicy, Profile, Profiles, Result, limits,
+};
 
 pub use errands::{ErrandBytes, ErrandCall, NO_INPUT};
 pub use follow::Follow;
@@ -76,6 +78,8 @@ pub struct ServiceConfig {
     pub workspace_quota_mb: u64,
     /// Meanings of image names.
     pub images: BTreeMap<String, String>,
+    /// Names of images in registries that callers may use, and patterns of them; see [`ImagePolicy`].
+    pub allowed_images: Vec<String>,
     /// Which session a query of an agent works in, unless its pipeline says otherwise.
     pub session_template: String,
     /// The same, whatever pipelines say. Blank means that they may.
@@ -101,11 +105,19 @@ impl Default for ServiceConfig {
             default_workspace: None,
             workspace_quota_mb: 0,
             images: images.map(|name| (name.to_owned(), "host".to_owned())).into(),
+            allowed_images: Vec::new(),
             session_template: crate::tools::DEFAULT_TEMPLATE.to_owned(),
             forced_session_template: String::new(),
             reap_every: Duration::from_secs(5),
             exited_process_ttl: Duration::from_mins(5),
         }
+    }
+}
+
+impl ServiceConfig {
+    /// What names of images mean, and which may be used.
+    pub fn image_policy(&self) -> ImagePolicy<'_> {
+        ImagePolicy { names: &self.images, allowed: &self.allowed_images }
     }
 }
 

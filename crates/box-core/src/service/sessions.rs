@@ -268,7 +268,7 @@ impl Inner {
         let settings = self.config();
         let defaults = SessionDefaults::new(&settings, &caller.tenant);
         let config = request.resolve(&defaults, caller.profile.as_deref())?;
-        let spec = config.box_spec(&settings.profiles, &settings.images, &request.rules)?;
+        let spec = config.box_spec(&settings.profiles, &settings.image_policy(), &request.rules)?;
         Ok((config, BoxSpec { keeps_journal: true, ..spec }))
     }
 
@@ -479,7 +479,7 @@ fn existing(
         // What is on its way out, or lost, does not stand in the way of anything.
         Phase::Destroying(_) | Phase::Gone(_) | Phase::Lost(_) | Phase::Awaited(_) => Vec::new(),
         Phase::Creating | Phase::Running(_) | Phase::Paused(_) => {
-            session.with_config(|config| config.differences(request, &settings.images))
+            session.with_config(|config| config.differences(request, &settings.image_policy()))
         }
     };
     if request.rules.changed_mounts == ChangedMounts::Keep {

@@ -1,6 +1,5 @@
 //! What a caller asks of a session, how it becomes a box, and how it differs from one that exists.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use box_wire::{GuestPath, Invalid};
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HostPathMode, OnTimeout, SessionConfig};
 use crate::{
-    BackendName, BoxSpec, Error, Image, MountMode, MountSpec, Network, Origin, Profiles, Result, limits, skills,
+    BackendName, BoxSpec, ImagePolicy, MountMode, MountSpec, Network, Origin, Profiles, Result, limits, skills,
 };
 
 /// What a caller asks of a session. What is not asked comes from the profile, and does not matter to a session that exists.
@@ -190,7 +189,7 @@ impl SessionRequest {
 impl SessionConfig {
     /// Fields in which a request differs from this session. What the request does not ask cannot differ, and what the session's
     /// profile locked was never the caller's to ask.
-    pub fn differences(&self, request: &SessionRequest, images: &BTreeMap<String, String>) -> Vec<Difference> {
+    pub fn differences(&self, request: &SessionRequest, images: &ImagePolicy<'_>) -> Vec<Difference> {
         let request = &request.without(&self.locked);
         let mut found = Vec::new();
         let mut compare = |field, existing: String, asked: Option<String>| {
@@ -222,8 +221,8 @@ impl SessionConfig {
     }
 
     /// Whether another name means the image that the session has, where names that mean nothing all mean the host.
-    fn is_same_image(&self, asked: &str, request: &SessionRequest, images: &BTreeMap<String, String>) -> bool {
-        let meaning = |name: &str| images.get(name).map_or("host".to_owned(), Clone::clone);
+    fn is_same_image(&self, asked: &str, request: &SessionRequest, images: &ImagePolicy<'_>) -> bool {
+        let meaning = |name: &str| images.decide(name, UnknownImage::Host).ok();
         request.rules.unknown_image == UnknownImage::Host && meaning(&self.image) == meaning(asked)
     }
 
@@ -236,13 +235,8 @@ impl SessionConfig {
         }
     }
 
-    /// The box that this session asks for. `profiles` has its own, and `images` gives names to root file systems.
-    pub fn box_spec(
-        &self,
-        profiles: &Profiles,
-        images: &BTreeMap<String, String>,
-        rules: &DoorRules,
-    ) -> Result<BoxSpec> {
+    /// The box that this session asks for. `profiles` has its own, and `images` says what its image means.
+    pub fn box_spec(&self, profiles: &Profiles, images: &ImagePolicy<'_>, rules: &DoorRules) -> Result<BoxSpec> {
         let profile = profiles.get(&self.profile)?;
         let workspace = self.host_path.iter().map(|path| (path, &self.mount_path, self.host_path_mode));
         let extra = self.extra_mounts.iter().map(|mount| (&mount.host_path, &mount.mount_path, mount.mode));
@@ -253,8 +247,8 @@ impl SessionConfig {
         };
         let spec = BoxSpec {
             network: self.network,
-            image: parse_image(&self.image, images, rules.unknown_image)?,
-            image_name: self.image.clone(),
+            image: images.decide(&self.image, rules.unknown_image)?,
+            image_name: images.engine_name(&self.image),
             mounts: workspace.chain(extra).filter_map(mount).collect(),
             cpus: self.cpus,
             memory_mb: self.memory_mb,
@@ -297,24 +291,6 @@ impl std::fmt::Display for HostPathMode {
     }
 }
 
-/// What an image name means. Paths come from the operator only: whoever may name any directory as a root file system may read it,
-/// whatever the mount policy says.
-fn parse_image(image: &str, images: &BTreeMap<String, String>, unknown: UnknownImage) -> Result<Image> {
-    let means_host = image == "host" || unknown == UnknownImage::Host;
-    let meant = images.get(image).map_or(if means_host { "host" } else { "" }, String::as_str);
-    match meant.split_once(':') {
-        _ if meant == "host" => Ok(Image::Host),
-        Some(("dir", path)) if path.starts_with('/') => Ok(Image::Directory(path.into())),
-        Some(("tar", path)) if path.starts_with('/') => Ok(Image::Tar(path.into())),
-        _ => Err(Error::BadImage {
-            image: image.to_owned(),
-            reason:
-                "it is not known here; use host, or have the operator give it a meaning in the configuration's [images]"
-                    .to_owned(),
-        }),
-    }
-}
-
 /// Mounts as text, in one order, without those that mount nothing.
 fn describe_mounts(mounts: &[ExtraMount]) -> String {
     let mut parts: Vec<_> = mounts.iter().filter(|mount| mount.mode != HostPathMode::None).collect();
@@ -325,8 +301,11 @@ fn describe_mounts(mounts: &[ExtraMount]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
+    use crate::Image;
     use crate::session::SessionDefaults;
 
     fn resolve(request: &SessionRequest) -> SessionConfig {
@@ -354,7 +333,7 @@ mod tests {
     #[test]
     fn only_what_is_asked_can_differ() {
         let config = resolve(&SessionRequest::default());
-        assert_eq!(config.differences(&SessionRequest::default(), &BTreeMap::new()), []);
+        assert_eq!(config.differences(&SessionRequest::default(), &ImagePolicy::default()), []);
         let mount = |mode| ExtraMount { host_path: "/srv/a".into(), mount_path: "/mnt/a".parse().unwrap(), mode };
         let request = SessionRequest {
             network: Some(Network::On),
@@ -364,22 +343,10 @@ mod tests {
             ..Default::default()
         };
         let fields: Vec<_> =
-            config.differences(&request, &BTreeMap::new()).iter().map(|difference| difference.field).collect();
+            config.differences(&request, &ImagePolicy::default()).iter().map(|difference| difference.field).collect();
         assert_eq!(fields, ["network", "extra_mounts"]);
         let nothing = SessionRequest { extra_mounts: Some(vec![mount(HostPathMode::None)]), ..Default::default() };
-        assert_eq!(config.differences(&nothing, &BTreeMap::new()), [], "a mount of nothing is no mount");
-    }
-
-    #[test]
-    fn images_are_names_of_the_operator_and_never_paths_of_a_caller() {
-        let names = BTreeMap::from([("python:3.11-slim".to_owned(), "host".to_owned())]);
-        assert_eq!(parse_image("python:3.11-slim", &names, UnknownImage::Refused).unwrap(), Image::Host);
-        assert_eq!(parse_image("host", &names, UnknownImage::Refused).unwrap(), Image::Host);
-        let own = BTreeMap::from([("mine".to_owned(), "dir:/srv/root".to_owned())]);
-        assert_eq!(parse_image("mine", &own, UnknownImage::Refused).unwrap(), Image::Directory("/srv/root".into()));
-        for bad in ["", "dir:relative", "dir:/root", "tar:/root/x.tar", "debian:12", "tar:"] {
-            assert_eq!(parse_image(bad, &names, UnknownImage::Refused).unwrap_err().code(), "bad_image", "{bad}");
-        }
+        assert_eq!(config.differences(&nothing, &ImagePolicy::default()), [], "a mount of nothing is no mount");
     }
 
     #[test]
@@ -387,7 +354,8 @@ mod tests {
         let rules = DoorRules { unknown_image: UnknownImage::Host, ..Default::default() };
         let asks =
             |image: &str| SessionRequest { image: Some(image.into()), rules: rules.clone(), ..Default::default() };
-        let images = BTreeMap::from([("mine".to_owned(), "dir:/srv/root".to_owned())]);
+        let names = BTreeMap::from([("mine".to_owned(), "dir:/srv/root".to_owned())]);
+        let images = ImagePolicy { names: &names, ..ImagePolicy::default() };
         let config = resolve(&asks("alpine:latest"));
         assert_eq!(config.image, "alpine:latest", "it is told as it was asked");
         assert_eq!(config.box_spec(&Profiles::default(), &images, &rules).unwrap().image, Image::Host);
@@ -398,11 +366,15 @@ mod tests {
     #[test]
     fn a_workspace_is_mounted_unless_its_mode_is_none() {
         let request = SessionRequest { host_path: Some(Some("/srv/w".into())), ..Default::default() };
-        let spec = resolve(&request).box_spec(&Profiles::default(), &BTreeMap::new(), &DoorRules::default()).unwrap();
+        let spec =
+            resolve(&request).box_spec(&Profiles::default(), &ImagePolicy::default(), &DoorRules::default()).unwrap();
         assert_eq!((spec.mounts.len(), spec.mounts[0].mode), (1, MountMode::Rw));
         let request = SessionRequest { host_path_mode: Some(HostPathMode::None), ..request };
         assert_eq!(
-            resolve(&request).box_spec(&Profiles::default(), &BTreeMap::new(), &DoorRules::default()).unwrap().mounts,
+            resolve(&request)
+                .box_spec(&Profiles::default(), &ImagePolicy::default(), &DoorRules::default())
+                .unwrap()
+                .mounts,
             []
         );
     }

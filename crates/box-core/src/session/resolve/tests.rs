@@ -1,12 +1,10 @@
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
 use super::*;
 use crate::session::request::{DoorRules, ExtraMount};
 use crate::session::{HostPathMode, OnTimeout};
-use crate::{Error, Network};
+use crate::{Error, ImagePolicy, Network};
 
 fn defaults() -> SessionDefaults {
     SessionDefaults { default_workspace: Some("/srv/box/default".into()), ..SessionDefaults::default() }
@@ -172,9 +170,9 @@ fn a_door_cannot_lengthen_the_deadline_of_who_is_bound_to_a_profile() {
 fn what_was_locked_does_not_conflict_with_a_session_that_exists() {
     let request = SessionRequest { network: Some(Network::On), cpus: Some(4.0), ..SessionRequest::default() };
     let config = request.resolve(&offline(), None).unwrap();
-    assert_eq!(config.differences(&request, &BTreeMap::new()), []);
+    assert_eq!(config.differences(&request, &ImagePolicy::default()), []);
     let other = SessionRequest { cpus: Some(1.0), ..request };
-    let differing: Vec<_> = config.differences(&other, &BTreeMap::new()).iter().map(|it| it.field).collect();
+    let differing: Vec<_> = config.differences(&other, &ImagePolicy::default()).iter().map(|it| it.field).collect();
     assert_eq!(differing, ["cpus"], "what is not locked still does");
 }
 
@@ -241,7 +239,7 @@ proptest! {
         for field in locked {
             prop_assert_eq!(shown(&config, field), shown(&unasked, field), "{}", field);
         }
-        prop_assert_eq!(config.differences(&request, &BTreeMap::new()), []);
+        prop_assert_eq!(config.differences(&request, &ImagePolicy::default()), []);
     }
 
     #[test]

@@ -7,10 +7,8 @@ use std::path::PathBuf;
 
 use tar::{Entries, Entry, EntryType, Header};
 
-/// Most entries of one image.
-pub(super) const ENTRIES_MAX: u64 = 1_000_000;
-/// Most bytes of all files of one image.
-pub(super) const BYTES_MAX: u64 = 16 << 30;
+use crate::failure::Reason;
+
 /// Longest path of an entry and longest target of a link, as the kernel's.
 const PATH_BYTES_MAX: usize = 4096;
 /// Longest name of one file.
@@ -22,7 +20,7 @@ const MODE_MASK: u32 = 0o1777;
 
 /// What an entry is to become.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Directory,
     File,
     /// What the link says.
@@ -35,19 +33,16 @@ pub(super) enum Kind {
 
 /// What is known of an entry before its contents.
 #[derive(Debug)]
-pub(super) struct Meta {
+pub(crate) struct Meta {
     /// Relative, without `.` and `..`; empty for the top itself.
-    pub(super) path: PathBuf,
-    pub(super) kind: Kind,
-    pub(super) mode: u32,
-    pub(super) uid: u64,
-    pub(super) gid: u64,
-    pub(super) modified_s: i64,
-    pub(super) size_bytes: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) uid: u64,
+    pub(crate) gid: u64,
+    pub(crate) modified_s: i64,
+    pub(crate) size_bytes: u64,
 }
-
-/// Why an archive cannot be used.
-pub(super) type Reason = String;
 
 /// Names and numbers that came in extra headers before an entry, because they did not fit into its own.
 #[derive(Debug, Default)]
@@ -61,7 +56,7 @@ struct Extension {
 }
 
 /// Reads on to the next entry that is one; nothing at the end.
-pub(super) fn next<'a, R: Read>(entries: &mut Entries<'a, R>) -> Result<Option<(Meta, Entry<'a, R>)>, Reason> {
+pub(crate) fn next<'a, R: Read>(entries: &mut Entries<'a, R>) -> Result<Option<(Meta, Entry<'a, R>)>, Reason> {
     let mut extension = Extension::default();
     for found in entries {
         let mut entry = found.map_err(|error| format!("it is not a whole tar file: {error}"))?;

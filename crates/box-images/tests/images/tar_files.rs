@@ -1,20 +1,20 @@
 //! Root file systems from directories and from tar files, good and hostile.
 
-#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use box_core::{Error, Image, SafeRoot};
-use box_native::image::{self, RootTree};
-use tar::{Builder, EntryType, Header};
+use box_core::{Error, Image};
+use box_images::{Images, ImagesConfig, RootTree};
+use tar::{Builder, EntryType};
+
+use crate::support::tar::{Tar, header};
 
 /// A tar file, a cache, and a place outside that must stay as it is.
 struct Scratch {
     directory: tempfile::TempDir,
-    cache: SafeRoot,
+    cache: Images,
 }
 
 impl Scratch {
@@ -22,7 +22,7 @@ impl Scratch {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("cache")).unwrap();
         fs::create_dir(directory.path().join("outside")).unwrap();
-        let cache = SafeRoot::open_path(&directory.path().join("cache")).unwrap();
+        let cache = Images::open(&directory.path().join("cache"), ImagesConfig::default()).unwrap();
         Self { directory, cache }
     }
 
@@ -33,7 +33,7 @@ impl Scratch {
     }
 
     fn resolve(&self, archive: &[u8]) -> box_core::Result<RootTree> {
-        image::resolve(&self.write(archive), &self.cache).map(Option::unwrap)
+        self.cache.resolve(&self.write(archive), "box").map(Option::unwrap)
     }
 
     /// Unpacks something hostile; it must be refused, leaving nothing inside and nothing outside. Returns the reason.
@@ -43,58 +43,9 @@ impl Scratch {
         assert_eq!(fs::read_dir(self.directory.path().join("outside")).unwrap().count(), 0);
         let trees = fs::read_dir(self.directory.path().join("cache/trees")).unwrap().count();
         assert_eq!(trees, 0, "no tree of it is kept");
-        assert!(!self.directory.path().join("cache/unpacking").exists());
+        assert_eq!(fs::read_dir(self.directory.path().join("cache/work")).unwrap().count(), 0);
         error.to_string()
     }
-}
-
-/// A tar file in the making. Names go in as they are, however bad.
-struct Tar(Builder<Vec<u8>>);
-
-impl Tar {
-    /// With the one directory that every root file system has.
-    fn new() -> Self {
-        Self(Builder::new(Vec::new())).directory("./bin/", 0o755)
-    }
-
-    fn add(mut self, kind: EntryType, name: &str, link: &str, mode: u32, contents: &[u8]) -> Self {
-        self.0.append(&header(kind, name, link, mode, contents.len() as u64), contents).unwrap();
-        self
-    }
-
-    fn directory(self, name: &str, mode: u32) -> Self {
-        self.add(EntryType::Directory, name, "", mode, b"")
-    }
-
-    fn file(self, name: &str, contents: &[u8]) -> Self {
-        self.add(EntryType::Regular, name, "", 0o644, contents)
-    }
-
-    fn symlink(self, name: &str, target: &str) -> Self {
-        self.add(EntryType::Symlink, name, target, 0o777, b"")
-    }
-
-    fn hard_link(self, name: &str, target: &str) -> Self {
-        self.add(EntryType::Link, name, target, 0o644, b"")
-    }
-
-    fn bytes(self) -> Vec<u8> {
-        self.0.into_inner().unwrap()
-    }
-}
-
-fn header(kind: EntryType, name: &str, link: &str, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-    header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_uid(1000);
-    header.set_gid(70_000);
-    header.set_mtime(1_600_000_000);
-    header.set_size(size);
-    header.set_cksum();
-    header
 }
 
 #[test]
@@ -130,8 +81,7 @@ fn a_good_tar_becomes_a_tree_once() {
         assert!(tree.owned_by_root);
     }
     let inode = fs::metadata(&tree.path).unwrap().ino();
-    let again =
-        image::resolve(&Image::Tar(scratch.directory.path().join("image.tar")), &scratch.cache).unwrap().unwrap();
+    let again = scratch.cache.resolve(&Image::Tar(scratch.directory.path().join("image.tar")), "box").unwrap().unwrap();
     assert_eq!(fs::metadata(&again.path).unwrap().ino(), inode, "known by its identity");
     let copy = scratch.resolve(&archive).unwrap();
     assert_eq!(fs::metadata(&copy.path).unwrap().ino(), inode, "known by its hash");
@@ -190,21 +140,39 @@ fn sizes_that_lie_are_refused() {
 }
 
 #[test]
-fn compressed_tars_name_the_tool() {
+fn compressed_tars_are_unpacked_or_name_the_tool() {
     let scratch = Scratch::new();
-    assert!(scratch.refused(&[0x1f, 0x8b, 8, 0, 0]).contains("gunzip it first"));
-    assert!(scratch.refused(&[0x28, 0xb5, 0x2f, 0xfd, 0]).contains("unzstd it first"));
+    assert!(scratch.refused(&[0x1f, 0x8b, 8, 0, 0]).contains("not a whole tar"));
+    assert!(scratch.refused(b"\xfd7zXZ\0").contains("unxz it first"));
+    let plain = Tar::new().file("bin/sh", b"x").bytes();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&plain).unwrap();
+    let zstd = ruzstd::encoding::compress_to_vec(&plain[..], ruzstd::encoding::CompressionLevel::Fastest);
+    for archive in [gzip.finish().unwrap(), zstd] {
+        let tree = scratch.resolve(&archive).unwrap();
+        assert_eq!(fs::read(tree.path.join("bin/sh")).unwrap(), b"x");
+    }
+}
+
+#[test]
+fn names_that_take_away_in_layers_are_names_in_a_root() {
+    let scratch = Scratch::new();
+    let tree = scratch.resolve(&Tar::new().file("bin/sh", b"x").file("bin/.wh.sh", b"y").bytes()).unwrap();
+    assert!(tree.path.join("bin/sh").exists() && tree.path.join("bin/.wh.sh").exists());
 }
 
 #[test]
 fn what_an_interrupted_unpacking_left_is_removed() {
     let scratch = Scratch::new();
-    let left = scratch.directory.path().join("cache/unpacking/bin");
-    fs::create_dir_all(&left).unwrap();
-    fs::write(left.join("half"), "half").unwrap();
+    let cache = scratch.directory.path().join("cache");
+    for left in ["unpacking/bin", "work/0123/tree/bin"] {
+        fs::create_dir_all(cache.join(left)).unwrap();
+        fs::write(cache.join(left).join("half"), "half").unwrap();
+    }
+    Images::open(&cache, ImagesConfig::default()).unwrap();
+    assert!(!cache.join("unpacking").exists() && !cache.join("work/0123").exists());
     let tree = scratch.resolve(&Tar::new().file("bin/whole", b"whole").bytes()).unwrap();
     assert!(tree.path.join("bin/whole").exists() && !tree.path.join("bin/half").exists());
-    assert!(!scratch.directory.path().join("cache/unpacking").exists());
 }
 
 #[test]
@@ -212,9 +180,10 @@ fn many_at_once_get_the_same_tree() {
     let scratch = Scratch::new();
     let image = scratch.write(&Tar::new().file("bin/sh", &vec![1; 1 << 20]).bytes());
     let cache = scratch.directory.path().join("cache");
+    let open = || Images::open(&cache, ImagesConfig::default()).unwrap();
+    let resolve = &|number: u32| open().resolve(&image, &format!("box-{number}")).unwrap().unwrap().path;
     let paths: Vec<_> = std::thread::scope(|scope| {
-        let resolve = || image::resolve(&image, &SafeRoot::open_path(&cache).unwrap()).unwrap().unwrap().path;
-        let threads: Vec<_> = (0..8).map(|_| scope.spawn(resolve)).collect();
+        let threads: Vec<_> = (0..8).map(|number| scope.spawn(move || resolve(number))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(paths.iter().all(|path| *path == paths[0]));
@@ -223,7 +192,7 @@ fn many_at_once_get_the_same_tree() {
 #[test]
 fn directories_are_taken_when_they_look_like_a_root() {
     let scratch = Scratch::new();
-    let resolve = |path: &Path| image::resolve(&Image::Directory(path.to_owned()), &scratch.cache);
+    let resolve = |path: &Path| scratch.cache.resolve(&Image::Directory(path.to_owned()), "box");
     let reason = |path: &Path| match resolve(path).unwrap_err() {
         Error::BadImage { reason, .. } => reason,
         other => other.to_string(),
@@ -237,7 +206,7 @@ fn directories_are_taken_when_they_look_like_a_root() {
     assert!(reason(Path::new("/proc/self/root")).contains("host's own root"));
     assert!(reason(&scratch.directory.path().join("outside")).contains("no bin, usr or sbin"));
     assert!(reason(&scratch.directory.path().join("missing")).contains("No such file"));
-    assert!(image::resolve(&Image::Host, &scratch.cache).unwrap().is_none());
-    let directory_as_tar = image::resolve(&Image::Tar(root), &scratch.cache).unwrap_err();
+    assert!(scratch.cache.resolve(&Image::Host, "box").unwrap().is_none());
+    let directory_as_tar = scratch.cache.resolve(&Image::Tar(root), "box").unwrap_err();
     assert!(directory_as_tar.to_string().contains("not a file"), "{directory_as_tar}");
 }

@@ -1,0 +1,256 @@
+//! A registry: what it is asked, and how much of its answers is believed.
+//!
+//! Nothing that it says is taken unverified but the manifest of a tag, and of that no more than a bounded size. Its
+//! credentials go to itself and to the server that it names for tokens, over an encrypted connection or to this machine, and
+//! into no message: of what a registry says in an error, only the code is told.
+
+mod address;
+mod challenge;
+mod credentials;
+mod http;
+
+use std::sync::Arc;
+
+use ::http::{HeaderValue, Response, StatusCode, header};
+use box_core::{Error, ImageName, Progress, PullStep};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use tokio::sync::mpsc;
+
+use self::address::Address;
+use self::challenge::Challenge;
+pub(crate) use self::credentials::Credentials;
+use self::http::{Answer, Client};
+use crate::blob::BlobWriter;
+use crate::digest::Digest;
+use crate::failure::Failure;
+use crate::limits::{ANSWER_BYTES_MAX, ATTEMPTS_MAX, MANIFEST_BYTES_MAX, REDIRECTS_MAX};
+use crate::manifest::{ACCEPTED, Descriptor};
+use crate::store::{Store, Turn};
+
+/// Pieces of a blob that wait to be written.
+const PIECES_MAX: usize = 32;
+
+/// A repository of a registry.
+pub(crate) struct Registry {
+    client: Client,
+    /// Where the registry is.
+    place: Address,
+    repository: String,
+    credentials: Option<Credentials>,
+    /// What is shown to the registry, once it has asked for something.
+    authorization: tokio::sync::Mutex<Option<HeaderValue>>,
+}
+
+impl Registry {
+    pub(crate) fn new(name: &ImageName, credentials: Option<Credentials>) -> Result<Self, Failure> {
+        let host = if name.registry() == "docker.io" { "registry-1.docker.io" } else { name.registry() };
+        // Only this machine is asked without encryption.
+        let scheme = if name.is_loopback() { "http" } else { "https" };
+        Ok(Self {
+            client: Client::default(),
+            place: Address::parse(&format!("{scheme}://{host}/v2/"))?,
+            repository: name.repository().to_owned(),
+            credentials,
+            authorization: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// A manifest or a list of them, by tag or by digest.
+    pub(crate) async fn manifest(&self, tag: &str, digest: Option<&Digest>) -> Result<Vec<u8>, Failure> {
+        let answer = self.ask(&format!("/v2/{}/manifests/{tag}", self.repository), Some(ACCEPTED)).await?;
+        let bytes = answer.read(MANIFEST_BYTES_MAX).await?;
+        verified(bytes, digest, "its manifest")
+    }
+
+    /// A blob that is read into memory.
+    pub(crate) async fn small_blob(&self, digest: &Digest, size_bytes: u64) -> Result<Vec<u8>, Failure> {
+        let answer = self.ask(&self.blob_path(digest), None).await?;
+        verified(answer.read(size_bytes).await?, Some(digest), "its configuration")
+    }
+
+    /// Puts a blob into the store, unless it is there or somebody else is just fetching it.
+    pub(crate) async fn keep_blob(
+        &self,
+        store: &Arc<Store>,
+        layer: &Descriptor,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        let _turn = store.turn(Turn::Blob, layer.digest.digits()).await?;
+        if store.has(Store::blob(&layer.digest))? {
+            report(progress, layer, layer.size);
+            return Ok(());
+        }
+        let mut attempt = 1;
+        loop {
+            match self.fetch_blob(store, layer, progress).await {
+                // A connection that breaks is tried again; what is wrong stays wrong.
+                Err(Failure::Unavailable(..)) if attempt < ATTEMPTS_MAX => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn fetch_blob(&self, store: &Arc<Store>, layer: &Descriptor, progress: &Progress) -> Result<(), Failure> {
+        let mut answer = self.ask(&self.blob_path(&layer.digest), None).await?;
+        let (pieces, written) = start_writing(store, layer);
+        let mut done = 0;
+        while let Some(piece) = answer.piece().await? {
+            done += piece.len() as u64;
+            // A writer that has ended says why itself.
+            if pieces.send(Piece::Bytes(piece)).await.is_err() {
+                break;
+            }
+            report(progress, layer, done);
+        }
+        drop(pieces.send(Piece::End).await);
+        drop(pieces);
+        written.await.map_err(|error| Error::io("storing a layer", std::io::Error::other(error)))?
+    }
+
+    fn blob_path(&self, digest: &Digest) -> String {
+        format!("/v2/{}/blobs/{digest}", self.repository)
+    }
+
+    /// Asks the registry, once more with a proof of who we are if it wants one.
+    async fn ask(&self, path: &str, accept: Option<&'static str>) -> Result<Answer, Failure> {
+        let address = self.place.join(path)?;
+        let shown = self.authorization.lock().await.clone();
+        let answer = self.follow(address.clone(), shown.clone(), accept).await?;
+        if answer.response().status() != StatusCode::UNAUTHORIZED {
+            return checked(answer).await;
+        }
+        let mut authorization = self.authorization.lock().await;
+        if *authorization == shown {
+            *authorization = Some(self.authorize(answer.response()).await?);
+        }
+        let proof = authorization.clone();
+        drop(authorization);
+        checked(self.follow(address, proof, accept).await?).await
+    }
+
+    /// Goes where the registry leads, showing nothing of ours to anybody but itself.
+    async fn follow(
+        &self,
+        mut address: Address,
+        authorization: Option<HeaderValue>,
+        accept: Option<&'static str>,
+    ) -> Result<Answer, Failure> {
+        for _ in 0..=REDIRECTS_MAX {
+            self.check(&address)?;
+            let proof = authorization.as_ref().filter(|_| address.is_same_place(&self.place));
+            let answer = self.client.get(&address, proof, accept).await?;
+            if !answer.response().status().is_redirection() {
+                return Ok(answer);
+            }
+            let location = answer.response().headers().get(header::LOCATION);
+            let location = location.and_then(|location| location.to_str().ok()).unwrap_or_default();
+            address = address.join(location)?;
+        }
+        Err("its registry leads from one address to the next without end".into())
+    }
+
+    /// Refuses addresses without encryption, but for registries of this machine and on this machine.
+    fn check(&self, address: &Address) -> Result<(), Failure> {
+        if address.is_encrypted() || (address.is_loopback() && self.place.is_loopback()) {
+            return Ok(());
+        }
+        Err(format!("its registry leads to {}, which is not encrypted", address.host()).into())
+    }
+
+    /// Finds out what the registry wants to see.
+    async fn authorize(&self, asked: &Response<Incoming>) -> Result<HeaderValue, Failure> {
+        let challenges = asked.headers().get_all(header::WWW_AUTHENTICATE).iter().filter_map(Challenge::parse);
+        let challenges: Vec<Challenge> = challenges.collect();
+        if let Some(realm) = challenges.iter().find_map(Challenge::bearer) {
+            return self.token(&realm.address(&self.repository)?).await;
+        }
+        let is_basic = challenges.iter().any(Challenge::is_basic);
+        match &self.credentials {
+            Some(credentials) if is_basic => Ok(credentials.header()?),
+            _ => Err(denied("it is not given to strangers")),
+        }
+    }
+
+    async fn token(&self, address: &Address) -> Result<HeaderValue, Failure> {
+        self.check(address)?;
+        let proof = self.credentials.as_ref().map(Credentials::header).transpose()?;
+        let answer = self.client.get(address, proof.as_ref(), None).await?;
+        if answer.response().status() != StatusCode::OK {
+            return Err(denied(&format!("{} gives no token for it ({})", address.host(), answer.response().status())));
+        }
+        let bytes = answer.read(ANSWER_BYTES_MAX as u64).await?;
+        challenge::read_token(&bytes)
+    }
+}
+
+fn report(progress: &Progress, layer: &Descriptor, done_bytes: u64) {
+    let part = layer.digest.short().to_owned();
+    progress(&PullStep { part, done_bytes, total_bytes: Some(layer.size) });
+}
+
+fn verified(bytes: Vec<u8>, digest: Option<&Digest>, what: &str) -> Result<Vec<u8>, Failure> {
+    let found = Digest::of(&bytes);
+    match digest.filter(|expected| **expected != found) {
+        Some(expected) => {
+            Err(format!("{what} is not what it was said to be: {expected} was expected, {found} came").into())
+        }
+        None => Ok(bytes),
+    }
+}
+
+/// What goes to the writer of a blob. An end that is not told is none: whoever asked has gone away.
+enum Piece {
+    Bytes(Bytes),
+    End,
+}
+
+type Written = tokio::task::JoinHandle<Result<(), Failure>>;
+
+/// Starts a writer that stays behind when nobody waits for it any more, and then removes what it wrote.
+fn start_writing(store: &Arc<Store>, layer: &Descriptor) -> (mpsc::Sender<Piece>, Written) {
+    let (pieces, mut coming) = mpsc::channel(PIECES_MAX);
+    let (store, layer) = (Arc::clone(store), layer.clone());
+    let written = tokio::task::spawn_blocking(move || {
+        let mut writer = BlobWriter::begin(&store, layer.size)?;
+        loop {
+            match coming.blocking_recv() {
+                Some(Piece::Bytes(bytes)) => writer.write(&bytes)?,
+                Some(Piece::End) => return writer.finish(Some(&layer.digest)).map(drop),
+                None => return Err(broken_off()),
+            }
+        }
+    });
+    (pieces, written)
+}
+
+fn broken_off() -> Failure {
+    Failure::Unavailable("the connection to its registry broke off".to_owned(), "try again")
+}
+
+fn denied(reason: &str) -> Failure {
+    let fix = "check its name, and that image_auth_file has a name and password for its registry";
+    Failure::Unavailable(format!("access was denied: {reason}"), fix)
+}
+
+/// Turns an answer that is none into the reason.
+async fn checked(answer: Answer) -> Result<Answer, Failure> {
+    let status = answer.response().status();
+    if status == StatusCode::OK {
+        return Ok(answer);
+    }
+    let codes =
+        answer.read(ANSWER_BYTES_MAX as u64).await.map(|body| challenge::error_codes(&body)).unwrap_or_default();
+    let codes = if codes.is_empty() { String::new() } else { format!(", {codes}") };
+    match status {
+        StatusCode::NOT_FOUND => Err(format!("its registry does not have it ({status}{codes})").into()),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Err(denied(&format!("its registry answers {status}{codes}")))
+        }
+        StatusCode::TOO_MANY_REQUESTS => {
+            let reason = format!("its registry answers {status}{codes}");
+            Err(Failure::Unavailable(reason, "wait, or use a name and password with image_auth_file"))
+        }
+        _ => Err(Failure::Unavailable(format!("its registry answers {status}{codes}"), "try again later")),
+    }
+}
