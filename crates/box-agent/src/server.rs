@@ -12,7 +12,7 @@ use rustix::net::SocketFlags;
 
 use crate::exec::{Exec, Inbox, Next, Tree};
 use crate::outbox::Outbox;
-use crate::setup::Prepared;
+use crate::setup::{Prepared, Tracker};
 use crate::sys::{self, Block, Reaped};
 
 /// Streams that may be open at once, those of running execs included. More than that wait in the listener's queue.
@@ -52,6 +52,14 @@ pub(crate) fn serve(prepared: Prepared, control: OwnedFd) -> i32 {
         }
     }
     0
+}
+
+/// Wakes reapers that the workload has stopped, which it can where they are the same user: nobody would be told how commands ended.
+/// Where commands have a reaper above them, every child of ours is one, or an orphan that will be none the worse for it.
+fn wake_reapers() {
+    while let Some(pid) = sys::stopped_child() {
+        let _ = sys::signal_child(pid, libc::SIGCONT);
+    }
 }
 
 impl Server {
@@ -123,6 +131,9 @@ impl Server {
         }
         while let Ok(Some(reaped)) = sys::reap(Block::No) {
             self.on_reaped(reaped);
+        }
+        if let Tracker::Ancestry = self.prepared.tracking {
+            wake_reapers();
         }
     }
 

@@ -282,6 +282,16 @@ pub(crate) fn reap(block: Block) -> io::Result<Option<Reaped>> {
     }))
 }
 
+/// A child that was stopped since this was last asked.
+pub(crate) fn stopped_child() -> Option<i32> {
+    // SAFETY: an all-zero siginfo is valid, and the pointer is to a live local; its pid is read only after a success that told of one.
+    unsafe {
+        let mut told: libc::siginfo_t = std::mem::zeroed();
+        let result = libc::waitid(libc::P_ALL, 0, &raw mut told, libc::WSTOPPED | libc::WNOHANG);
+        (result == 0 && told.si_pid() > 0).then(|| told.si_pid())
+    }
+}
+
 /// Whether a call waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Block {

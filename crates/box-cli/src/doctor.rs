@@ -40,7 +40,7 @@ pub(crate) fn main(options: &DoctorOptions) -> Result<u8, Fault> {
 async fn examine(options: &DoctorOptions) -> Examined {
     let is_native = matches!(options.engine.backend, None | Some(Wanted::One(BackendName::Native)));
     // What the native backend is made of can be looked at whether or not it opens.
-    let findings = is_native.then(box_native::doctor::findings);
+    let findings = is_native.then(box_host::doctor::findings);
     let (said, trial) = trial(options).await;
     let others = if options.engine.backend.is_none() { others(options).await } else { Vec::new() };
     Examined { findings: findings.unwrap_or(said), trial, others }

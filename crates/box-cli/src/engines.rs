@@ -7,8 +7,8 @@ use box_core::backend::{Choice, Opener, Opening, Pick};
 use box_core::{Backend, BackendName, Error, ImageStore, MountPolicy, Result};
 use box_host::InstanceKind;
 use box_host::instance::State;
+use box_host::network::Method;
 use box_images::{Images, ImagesConfig};
-use box_native::network::Method;
 use box_native::{Native, NativeConfig};
 
 use crate::config::{Config, EngineTable};

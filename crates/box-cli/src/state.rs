@@ -3,6 +3,7 @@
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use box_core::Store;
 use box_store::SqliteStore;
@@ -13,6 +14,10 @@ use crate::fault::Fault;
 
 /// The file that a server holds locked.
 const LEASE: &str = "server.lock";
+
+/// How long the end of a server that was killed is waited for, and how often it is looked for.
+const LEASE_WAIT: Duration = Duration::from_millis(500);
+const LEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A state directory.
 #[derive(Debug, Clone)]
@@ -51,7 +56,7 @@ impl StateDir {
         let failed = |error: std::io::Error| Fault::new(format!("{} cannot be locked: {error}", path.display()));
         let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let file = file.map_err(failed)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match lock(&file) {
             Ok(()) => Ok(Lease { _file: file }),
             Err(Errno::WOULDBLOCK) => {
                 let message = format!("another server runs on the state directory {}", self.path.display());
@@ -75,6 +80,17 @@ impl StateDir {
     /// Where the audit log is.
     pub(crate) fn audit(&self) -> PathBuf {
         self.path.join("audit")
+    }
+}
+
+/// Locks a file. One who was killed just now holds it until the kernel has taken him down, which is waited for.
+fn lock(file: &std::fs::File) -> rustix::io::Result<()> {
+    let given_up_at = Instant::now() + LEASE_WAIT;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < given_up_at => std::thread::sleep(LEASE_PAUSE),
+            other => return other,
+        }
     }
 }
 

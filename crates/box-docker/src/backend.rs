@@ -79,8 +79,10 @@ impl Engine {
     /// Opens the backend: finds the engine, takes the lease, and removes what instances that died have left behind.
     pub async fn open(config: EngineConfig) -> Result<Self> {
         let inner = Arc::new(open::open(config).await?);
-        if inner.settings.pool_size > 0 && inner.facts.reach == Reach::Shared {
-            inner.pool.begin(&inner);
+        match (inner.settings.pool_size, inner.facts.reach) {
+            (0, _) => {}
+            (_, Reach::Shared) => inner.pool.begin(&inner),
+            (_, Reach::Remote) => tracing::warn!("pool_size has no meaning for an engine that shares nothing with us"),
         }
         Ok(Self { inner })
     }
@@ -246,8 +248,10 @@ impl Inner {
     pub(crate) async fn destroy(&self, id: &BoxId) -> Result<()> {
         let live = self.known().remove(id);
         let Ok(directory) = self.instance.open_box(id) else {
-            // After a reboot nothing is left of a box but what it had said.
-            return journal::remove(&self.journals, &self.instance.name_of(id));
+            // After a reboot nothing is left of a box but what it had said and stored.
+            let name = self.instance.name_of(id);
+            journal::remove(&self.disks, &name)?;
+            return journal::remove(&self.journals, &name);
         };
         if let Some(record) = Record::read(&directory) {
             let places = destroy::Places { client: &self.client, disks: &self.disks, journals: &self.journals };
@@ -305,7 +309,7 @@ impl Inner {
         let state = create::inspect(self, container).await.ok().and_then(|found| found.state).unwrap_or_default();
         match (state.running, state.paused) {
             (Some(true), Some(paused)) if paused == (wanted == Motion::Still) => Ok(()),
-            (Some(true), _) => Err(self.client.explain("pause", &error)),
+            (Some(true), _) => Err(cannot_pause(&self.client.explain("pause", &error))),
             _ => Err(self.explain_absence(&error)),
         }
     }
@@ -315,6 +319,15 @@ impl Inner {
             Some(_) => gone("the engine says that its container does not run"),
             None => self.client.explain("engine", error),
         }
+    }
+}
+
+/// An ordinary user's engine can stop nothing where cgroups are not delegated.
+fn cannot_pause(error: &Error) -> Error {
+    Error::Unavailable {
+        what: "pausing a box".to_owned(),
+        reason: error.to_string(),
+        fix: "run the engine as root, or with cgroup v2".to_owned(),
     }
 }
 

@@ -48,6 +48,13 @@ impl Client {
         !self.address.starts_with("unix://")
     }
 
+    /// Whether an ordinary user runs the engine. Podman maps ids then, and its older versions do not say so.
+    pub(crate) fn belongs_to_a_user(&self) -> bool {
+        let socket = self.address.strip_prefix("unix://").map(std::fs::metadata);
+        let is_users = |found: std::fs::Metadata| std::os::unix::fs::MetadataExt::uid(&found) != 0;
+        self.kind == EngineKind::Podman && socket.and_then(std::result::Result::ok).is_some_and(is_users)
+    }
+
     /// What it means that the engine did not do what it was asked.
     pub(crate) fn explain(&self, step: &str, error: &EngineError) -> Error {
         match error {

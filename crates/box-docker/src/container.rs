@@ -88,6 +88,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) storage_quota: bool,
     /// The most processes of a user that this machine lets an engine ask for, where that has to be said.
     pub(crate) nproc: Option<i64>,
+    /// Targets of mounts that are single files.
+    pub(crate) mounted_files: Vec<GuestPath>,
+    /// Whether the kernel of the containers has version 6 of the internet protocol, as far as is known.
+    pub(crate) has_ipv6: bool,
     /// What it says about itself.
     pub(crate) labels: HashMap<String, String>,
 }
@@ -149,7 +153,8 @@ pub(crate) fn container(spec: &BoxSpec, facts: &Facts<'_>) -> ContainerCreateBod
         healthcheck: facts.image_has_healthcheck.then(no_healthcheck),
         tty: Some(false),
         open_stdin: Some(by_streams),
-        stdin_once: Some(false),
+        // A container whose standard input ends with us ends with us.
+        stdin_once: Some(by_streams && spec.dies_with_maker),
         attach_stdin: Some(by_streams),
         attach_stdout: Some(by_streams),
         attach_stderr: Some(false),
@@ -190,6 +195,9 @@ fn host_config(spec: &BoxSpec, facts: &Facts<'_>) -> HostConfig {
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         runtime: facts.runtime.map(str::to_owned),
+        // Docker takes the second version of the loopback away from containers without such addresses of their own.
+        sysctls: (facts.kind == EngineKind::Docker && facts.has_ipv6)
+            .then(|| HashMap::from([("net.ipv6.conf.lo.disable_ipv6".to_owned(), "0".to_owned())])),
         // The agent is the first process and buries everybody.
         init: Some(false),
         auto_remove: Some(false),
@@ -261,7 +269,8 @@ fn tmpfs(spec: &BoxSpec, facts: &Facts<'_>) -> HashMap<String, String> {
         .collect();
     if facts.mounts == Mounts::Attached {
         let workspace = known(WORKSPACE);
-        for mount in spec.mounts.iter().filter(|mount| !mount.target.is_within(&workspace)) {
+        let is_directory = |mount: &&box_core::MountSpec| !facts.mounted_files.contains(&mount.target);
+        for mount in spec.mounts.iter().filter(is_directory).filter(|mount| !mount.target.is_within(&workspace)) {
             let placeholder = "ro,nosuid,nodev,noexec,size=4096,mode=0555".to_owned();
             all.entry(mount.target.as_str().to_owned()).or_insert(placeholder);
         }
@@ -294,6 +303,12 @@ fn mounts(spec: &BoxSpec, facts: &Facts<'_>) -> Vec<Mount> {
             ..Mount::default()
         }],
     };
+    // A place for a file that is put there later. Any file of ours will do, and this one is in the box anyway.
+    if let (Mounts::Attached, Way::Shared { agent, .. }) = (facts.mounts, facts.way) {
+        let workspace = known(WORKSPACE);
+        let outside = facts.mounted_files.iter().filter(|target| !target.is_within(&workspace));
+        all.extend(outside.map(|target| bind(agent, target.as_str(), true)));
+    }
     all.extend(facts.disk.map(|disk| bind(disk, WORKSPACE, false)));
     if facts.mounts == Mounts::Bound {
         all.extend(spec.mounts.iter().map(|mount| {

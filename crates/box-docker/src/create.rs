@@ -12,12 +12,12 @@ use box_host::handover::{self, Baggage};
 use box_host::mounts::Attachment;
 use box_host::{blocking, cgroup_files, journal, seccomp};
 use box_wire::plan::Sight;
-use box_wire::{BoxId, Kind, User};
+use box_wire::{BoxId, GuestPath, Kind, User};
 
 use crate::backend::Inner;
 use crate::client::{setup, status};
 use crate::container::{self, Facts, Mounts, Place, Way};
-use crate::facts::Reach;
+use crate::facts::{Ids, Reach};
 use crate::guarantee::{self, Findings, Source};
 use crate::images::ImageFacts;
 use crate::knock::{self, Knocked};
@@ -181,8 +181,16 @@ pub(crate) fn facts<'a>(inner: &'a Inner, prepared: &'a Prepared, profile: Optio
         disk: None,
         storage_quota: inner.tries_storage_quota(),
         nproc: inner.nproc(),
+        mounted_files: mounted_files(prepared),
+        has_ipv6: inner.facts.reach == Reach::Shared && Path::new("/proc/sys/net/ipv6").exists(),
         labels: std::collections::HashMap::new(),
     }
+}
+
+/// Targets of mounts that are single files.
+fn mounted_files(prepared: &Prepared) -> Vec<GuestPath> {
+    let pairs = prepared.spec.mounts.iter().zip(&prepared.grants);
+    pairs.filter(|(_, grant)| !grant.is_directory).map(|(mount, _)| mount.target.clone()).collect()
 }
 
 /// The directory of a box that keeps its files on disk, given to the workload.
@@ -190,8 +198,15 @@ fn disk_of(inner: &Inner, id: &BoxId, prepared: &Prepared) -> Result<Option<Path
     if prepared.spec.persistence == Persistence::Memory {
         return Ok(None);
     }
-    let User { uid, gid } = prepared.workload;
-    let owner = rustix::process::geteuid().is_root().then_some((uid, gid));
+    let (User { uid, gid }, is_root) = (prepared.workload, rustix::process::geteuid().is_root());
+    if is_root && inner.facts.ids == Ids::Mapped {
+        return Err(Error::Unavailable {
+            what: "a box on disk".to_owned(),
+            reason: "the engine maps ids, and whom it maps them to is known too late".to_owned(),
+            fix: "keep the box in memory, or run the engine without userns-remap".to_owned(),
+        });
+    }
+    let owner = is_root.then_some((uid, gid));
     let name = inner.instance.name_of(id);
     journal::make(&inner.disks, &name, owner)?;
     Ok(Some(container::disk_path(&inner.state, &name)))

@@ -54,14 +54,14 @@ impl EngineFacts {
     /// Asks the engine.
     pub(crate) async fn ask(client: &Client, settings: &EngineSettings) -> Result<Self> {
         let info = client.docker.info().await.map_err(|error| client.explain("engine", &error))?;
-        Ok(Self::of(&info, settings, client.is_remote()))
+        Ok(Self::of(&info, settings, client.is_remote(), client.belongs_to_a_user()))
     }
 
-    fn of(info: &SystemInfo, settings: &EngineSettings, remote: bool) -> Self {
+    fn of(info: &SystemInfo, settings: &EngineSettings, remote: bool, of_a_user: bool) -> Self {
         let options = info.security_options.clone().unwrap_or_default();
         let has =
             |name: &str| options.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")));
-        let maps = has("rootless") || has("userns");
+        let maps = has("rootless") || has("userns") || of_a_user;
         let default_runtime = info.default_runtime.clone().unwrap_or_default();
         let runtime = settings.runtime.as_deref().unwrap_or(&default_runtime);
         let foreign = FOREIGN_RUNTIMES.iter().any(|name| runtime.starts_with(name));
@@ -137,7 +137,7 @@ mod tests {
         let info = SystemInfo { default_runtime: Some("runc".to_owned()), ..SystemInfo::default() };
         let reach = |runtime: Option<&str>, remote| {
             let settings = EngineSettings { runtime: runtime.map(str::to_owned), ..EngineSettings::default() };
-            EngineFacts::of(&info, &settings, remote).reach
+            EngineFacts::of(&info, &settings, remote, false).reach
         };
         assert_eq!(reach(None, false), Reach::Shared);
         assert_eq!(reach(Some("crun"), false), Reach::Shared);

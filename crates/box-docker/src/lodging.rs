@@ -2,7 +2,7 @@
 
 use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, Grant, MountMode};
-use box_wire::plan::{Lifeline, Sight};
+use box_wire::plan::{Lifeline, Memory, Sight, Tracking};
 use box_wire::{GuestPath, Lodging, User};
 
 use crate::container::{known, places};
@@ -35,6 +35,8 @@ pub(crate) fn lodging(
         landlock_writable: writable(spec, workload, volumes),
         seccomp,
         listener: None,
+        tracking: Tracking::Ancestry,
+        memory: Memory::Absent,
         oom_kills: None,
         journal: None,
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },

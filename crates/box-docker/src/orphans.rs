@@ -48,7 +48,11 @@ pub(crate) async fn sweep(client: &Client, identity: &Identity, instance: &Insta
             doomed.push(id);
         }
     }
-    let removals = doomed.iter().map(|id| async move { (id, destroy::remove(client, id).await) });
+    // By value: a future that borrowed each name could not be sent to another thread, as far as the compiler sees.
+    let removals = doomed.into_iter().map(|id| async move {
+        let removed = destroy::remove(client, &id).await;
+        (id, removed)
+    });
     let mut removals = futures_util::stream::iter(removals).buffer_unordered(REMOVALS_AT_ONCE);
     while let Some((id, removed)) = removals.next().await {
         if let Err(error) = removed {

@@ -5,14 +5,22 @@
 
 mod agent_file;
 
+pub mod cgroup;
 pub mod cgroup_files;
+pub mod disk;
+pub mod doctor;
 pub mod door;
 pub mod handover;
+pub mod host_root;
+pub mod ids;
 pub mod instance;
 pub mod journal;
 pub mod mounts;
+pub mod network;
 pub mod process;
+pub mod program;
 pub mod seccomp;
+pub mod standard;
 pub mod sys;
 
 pub use agent_file::agent_file;

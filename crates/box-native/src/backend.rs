@@ -11,22 +11,22 @@ use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, MountSpec, Result,
     Stats,
 };
+use box_host::cgroup::{BoxCgroup, Cgroups};
+use box_host::ids::Ranges;
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
+use box_host::network::Method;
 use box_host::process::Process;
-use box_host::{blocking, handover, journal};
+use box_host::{blocking, doctor, handover, journal};
 use box_images::{Images, ImagesConfig};
 use box_wire::BoxId;
 use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixStream;
 
-use crate::cgroup::{BoxCgroup, Cgroups};
-use crate::ids::Ranges;
-use crate::network::Method;
 use crate::record::Record;
 use crate::skeleton::Skeleton;
 use crate::starter::Starters;
 use crate::trees::{HostTrees, Way};
-use crate::{destroy, doctor, fault, spawn};
+use crate::{destroy, fault, spawn};
 
 /// How a native backend is set up.
 #[derive(Debug, Clone)]

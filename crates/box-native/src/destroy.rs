@@ -4,8 +4,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use box_core::{Error, Result};
+use box_host::cgroup::Cgroups;
+use box_host::disk;
+use box_host::ids::Ranges;
 use box_host::instance::Remains;
 use box_host::journal;
+use box_host::network;
 use box_host::process::Process;
 use box_images::Images;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -13,11 +17,8 @@ use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use crate::backend::LiveBox;
-use crate::cgroup::Cgroups;
-use crate::ids::Ranges;
-use crate::network;
+use crate::fault;
 use crate::record::Record;
-use crate::{disk, fault};
 
 /// How long a killed box may take to be gone. The kernel ends a whole process tree; that takes milliseconds.
 const END_WAIT: Duration = Duration::from_secs(10);

@@ -1,11 +1,10 @@
 //! What a box really enforces, told from what was applied and found.
 
 use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Network, Persistence};
+use box_host::cgroup::Enforced;
+use box_host::ids::Writer;
+use box_host::network::Method;
 use box_wire::message::Verified;
-
-use crate::cgroup::Enforced;
-use crate::ids::Writer;
-use crate::network::Method;
 
 /// Everything that was found to be true of a finished box.
 #[derive(Debug)]

@@ -14,15 +14,6 @@ mod starter;
 mod sys;
 mod trees;
 
-pub mod cgroup;
-pub mod disk;
-pub mod doctor;
 pub mod fault;
-pub mod host_root;
-pub mod ids;
-pub mod network;
-pub mod program;
 
 pub use backend::{Native, NativeConfig};
-pub use box_host::WORKSPACE_OWNER;
-pub use plan::{DEVICE_LINKS, DEVICES, MASKED, accounts, rlimits};

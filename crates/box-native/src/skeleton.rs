@@ -4,13 +4,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use box_core::{Error, Result};
+use box_host::host_root::HostRoot;
 use box_wire::plan::Step;
 use box_wire::{GuestPath, User};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
-use crate::host_root::HostRoot;
 use crate::plan;
 
 /// Room for the skeleton: names, links and a few small files.
@@ -44,7 +44,7 @@ impl Skeleton {
 
 fn make_devices() -> rustix::io::Result<OwnedFd> {
     let devices = tmpfs()?;
-    for name in plan::DEVICES {
+    for name in box_host::standard::DEVICES {
         let host = rustix::fs::stat(format!("/dev/{name}"))?;
         rustix::fs::mknodat(&devices, name, FileType::CharacterDevice, Mode::from_raw_mode(0o666), host.st_rdev)?;
         // Once more without the mask of this process, which is not for us to change.

@@ -4,7 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use box_core::{BoxSpec, Error, Grant, Guarantees, Image, Persistence, Result};
+use box_host::cgroup::{self, BoxCgroup, Memory};
+use box_host::disk;
 use box_host::handover::{self, Baggage};
+use box_host::host_root::HostRoot;
+use box_host::ids::{IdMaps, Ranges};
+use box_host::network::{self, Target};
 use box_host::process::Process;
 use box_host::{journal, seccomp};
 use box_images::RootTree;
@@ -12,18 +17,14 @@ use box_wire::plan::{Memory as PlannedMemory, Storage, Tracking};
 use box_wire::{BoxId, Kind, Plan};
 
 use crate::backend::Inner;
-use crate::cgroup::{self, BoxCgroup, Memory};
+use crate::fault;
 use crate::guarantee::{self, Findings};
-use crate::host_root::HostRoot;
-use crate::ids::{IdMaps, Ranges};
-use crate::network::{self, Target};
 use crate::plan::{self, Draft, Facts, Source};
 use crate::record::Record;
 use crate::skeleton::Skeleton;
 use crate::starter::Launching;
 use crate::sys::{Launch, Role};
 use crate::trees::{self, Way};
-use crate::{disk, fault};
 
 /// Claims of id ranges that are tried before giving up. There are thousands of ranges.
 const CLAIMS_MAX: u32 = 64;

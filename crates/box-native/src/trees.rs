@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use box_core::{Error, Grant, MountMode, Result};
 use box_host::handover::Baggage;
+use box_host::ids::IdMaps;
 use box_host::mounts::{self, clone_mount, unmappable};
 use box_host::sys;
 use box_images::RootTree;
 use box_wire::plan::Tree;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-
-use crate::ids::IdMaps;
 
 /// How trees get into a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

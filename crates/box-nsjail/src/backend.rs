@@ -11,12 +11,12 @@ use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, MountSpec, Result,
     SafeRoot, Stats,
 };
+use box_host::cgroup::{BoxCgroup, Cgroups, DriverKind};
+use box_host::ids::Ranges;
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::process::Process;
 use box_host::{blocking, handover, journal};
 use box_images::{Images, ImagesConfig};
-use box_native::cgroup::{BoxCgroup, Cgroups, DriverKind};
-use box_native::ids::Ranges;
 use box_wire::BoxId;
 use tokio::net::UnixStream;
 

@@ -5,15 +5,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use box_core::{BoxSpec, Error, Grant, Guarantees, Image, MountMode, Network, Persistence, Result};
+use box_host::cgroup::{self, BoxCgroup, DriverKind};
+use box_host::disk;
 use box_host::handover::{self, Baggage};
+use box_host::host_root::{HostRoot, TreeKind};
 use box_host::mounts::{self, Attachment};
+use box_host::network::{self, Target};
 use box_host::process::Process;
+use box_host::standard::MASKED;
 use box_host::{journal, seccomp};
 use box_images::RootTree;
-use box_native::cgroup::{self, BoxCgroup, DriverKind};
-use box_native::host_root::{HostRoot, TreeKind};
-use box_native::network::{self, Target};
-use box_native::{MASKED, disk};
 use box_wire::plan::{Lifeline, Memory, Sight, Tracking};
 use box_wire::{BoxId, GuestPath, Kind, Lodging, User};
 
@@ -293,7 +294,7 @@ fn lodge(
         workload: spec.user,
         sights,
         directories: Vec::new(),
-        rlimits: box_native::rlimits(spec, inner.cgroups.kind() != DriverKind::Absent),
+        rlimits: box_host::standard::rlimits(spec, inner.cgroups.kind() != DriverKind::Absent),
         landlock_writable: house::writable(spec),
         seccomp: prepared.seccomp.clone(),
         listener,

@@ -4,13 +4,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use box_core::{Error, Result};
+use box_host::cgroup::Cgroups;
+use box_host::ids::Ranges;
 use box_host::instance::Remains;
 use box_host::journal;
 use box_host::process::Process;
+use box_host::{disk, network};
 use box_images::Images;
-use box_native::cgroup::Cgroups;
-use box_native::ids::Ranges;
-use box_native::{disk, network};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};

@@ -1,8 +1,8 @@
 //! What a box really enforces, told from what was applied and found.
 
 use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Network, Persistence};
-use box_native::cgroup::Enforced;
-use box_native::network::Method;
+use box_host::cgroup::Enforced;
+use box_host::network::Method;
 use box_wire::message::Verified;
 
 use crate::house::Way;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use box_core::{BoxSpec, MountMode};
-use box_native::host_root::{HostRoot, TreeKind};
-use box_native::{DEVICE_LINKS, DEVICES};
+use box_host::host_root::{HostRoot, TreeKind};
+use box_host::standard::{DEVICE_LINKS, DEVICES};
 use box_wire::plan::Access;
 use box_wire::{BoxId, GuestPath};
 
@@ -159,7 +159,7 @@ impl Site<'_> {
         for (path, target) in &host.links {
             self.link(path.as_str(), target);
         }
-        let (users, groups) = box_native::accounts(self.spec.user);
+        let (users, groups) = box_host::standard::accounts(self.spec.user);
         self.file(known("/etc/passwd"), users.into_bytes());
         self.file(known("/etc/group"), groups.into_bytes());
         let services = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n";

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use box_core::{Error, Result};
-use box_native::ids::{IdMaps, RANGE_IDS, Ranges};
+use box_host::ids::{IdMaps, RANGE_IDS, Ranges};
 use box_wire::User;
 
 use crate::fault;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use box_core::backend::{Finding, FindingState};
 use box_core::{Error, Result};
-use box_native::program;
+use box_host::program;
 use rustix::fs::Access;
 
 use crate::trial;
@@ -71,7 +71,7 @@ pub(crate) fn findings(named: Option<&Path>) -> Vec<Finding> {
         }
     }
     findings.push(identity());
-    let shared = box_native::doctor::findings().into_iter();
+    let shared = box_host::doctor::findings().into_iter();
     findings.extend(shared.filter(|finding| SHARED.contains(&finding.name.as_str())));
     findings
 }

@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 
 use box_core::{Error, Result};
+use box_host::network::Attachment;
 use box_host::process::Process;
-use box_native::network::Attachment;
 use box_wire::BoxId;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use box_core::{Error, Result};
-use box_native::host_root::TreeKind;
+use box_host::host_root::TreeKind;
 use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags};
 

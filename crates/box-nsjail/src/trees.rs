@@ -4,12 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use box_core::{Error, Result};
+use box_host::cgroup::BoxCgroup;
+use box_host::host_root::HostRoot;
+use box_host::ids::IdMaps;
 use box_host::mounts;
 use box_host::sys::{NamespaceHolder, map_mount_ids};
 use box_images::RootTree;
-use box_native::cgroup::BoxCgroup;
-use box_native::host_root::HostRoot;
-use box_native::ids::IdMaps;
 use box_wire::GuestPath;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -111,7 +111,7 @@ pub(crate) fn entrances(cgroup: &BoxCgroup) -> Result<Vec<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use box_native::host_root::TreeKind;
+    use box_host::host_root::TreeKind;
 
     #[test]
     fn what_is_mounted_below_the_hosts_programs_is_found() {

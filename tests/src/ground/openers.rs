@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use box_core::{Backend, BackendName, MountPolicy};
+use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings, PullPolicy};
 use box_host::InstanceKind;
 use box_native::{Native, NativeConfig};
 use box_nsjail::{Nsjail, NsjailConfig};
@@ -24,7 +25,11 @@ pub(super) async fn open(
             let config = NativeConfig { mount_policy, instance, ..NativeConfig::ephemeral(state_dir) };
             Arc::new(Native::open(config).await?)
         }
-        BackendName::Docker | BackendName::Podman => anyhow::bail!("not yet"),
+        BackendName::Docker | BackendName::Podman => {
+            let kind = if name == BackendName::Docker { EngineKind::Docker } else { EngineKind::Podman };
+            let settings = settings(name)?;
+            Arc::new(Engine::open(EngineConfig { kind, state_dir, mount_policy, instance, settings }).await?)
+        }
         BackendName::Nsjail => {
             let program = Some(PathBuf::from(place(name)?));
             Arc::new(
@@ -33,6 +38,12 @@ pub(super) async fn open(
             )
         }
     })
+}
+
+/// The engine that was started for the suites, with the image that it was given. Nothing is ever fetched.
+fn settings(name: BackendName) -> Result<EngineSettings> {
+    let address = Some(place(name)?);
+    Ok(EngineSettings { address, image: engines::image(), pull: PullPolicy::Never, ..EngineSettings::default() })
 }
 
 fn place(name: BackendName) -> Result<String> {

@@ -8,7 +8,9 @@ use crate::{Door, DoorCase, case, eventually};
 pub(crate) fn cases() -> Vec<DoorCase> {
     vec![
         case!(a_server_that_is_switched_off_says_so_and_makes_nothing).unready("enabled = false\n"),
-        case!(a_backend_that_cannot_be_opened_is_tried_again_and_its_sessions_are_found),
+        // Named, because with "auto" another backend of this machine would take its place.
+        case!(a_backend_that_cannot_be_opened_is_tried_again_and_its_sessions_are_found)
+            .configured("backend = \"native\"\n"),
         case!(a_forced_backend_that_is_not_there_is_refused_with_reason_and_fix_and_all_backends_are_listed)
             .unready("backend = \"docker\"\n[docker]\naddress = \"unix:///nonexistent/docker.sock\"\n"),
         case!(a_profile_can_name_a_backend_and_nothing_stands_in_for_it).configured(ELSEWHERE),

@@ -13,6 +13,9 @@ use std::process::{Command, Stdio};
 /// What the image is called in an engine. With the name of a host in front, no engine asks a registry for it.
 pub(super) const NAME: &str = "localhost/strongbox-test:1";
 
+/// Raised whenever something else is made of the same packages.
+const RECIPE: u32 = 2;
+
 /// What the cases use; what these depend on comes with them.
 const PACKAGES: [&str; 20] = [
     "base-files",
@@ -97,7 +100,7 @@ fn closure(installed: &BTreeMap<String, Package>) -> (BTreeSet<String>, String) 
     }
     let version = |name: &String| installed.get(name).map_or("", |package| package.version.as_str());
     let lines: Vec<String> = found.iter().map(|name| format!("{name} {}", version(name))).collect();
-    (found, lines.join("\n"))
+    (found, format!("recipe {RECIPE}\n{}", lines.join("\n")))
 }
 
 /// All paths of the packages, each once and where it really lies.
@@ -138,7 +141,9 @@ fn is_left_out(path: &Path) -> bool {
 
 /// What no package holds: links, mount points, accounts.
 fn lay_skeleton(skeleton: &Path) -> Result<()> {
-    for name in ["dev", "proc", "sys", "run", "tmp", "root", "workspace", "etc", "var/tmp"] {
+    for name in
+        ["dev", "proc", "sys", "run", "tmp", "root", "workspace", "etc", "var/tmp", "opt", "srv", "mnt", "usr/local"]
+    {
         fs::create_dir_all(skeleton.join(name))?;
     }
     for name in ["tmp", "var/tmp"] {
@@ -181,7 +186,7 @@ mod tests {
         let installed: BTreeMap<_, _> = lines.lines().filter_map(parse).collect();
         let (found, versions) = closure(&installed);
         assert_eq!(found.into_iter().collect::<Vec<_>>(), ["libc6", "python3"]);
-        assert_eq!(versions, "libc6 2\npython3 3");
+        assert_eq!(versions, format!("recipe {RECIPE}\nlibc6 2\npython3 3"));
     }
 
     #[test]

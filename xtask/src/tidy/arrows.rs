@@ -21,7 +21,7 @@ const ARROWS: &[(&str, Sees)] = &[
     ("box-images", Sees::Only(&["box-core", "box-wire"])),
     ("box-native", Sees::Only(&["box-core", "box-host", "box-images", "box-wire", "box-agent-image"])),
     ("box-docker", Sees::Only(&["box-core", "box-host", "box-wire", "box-agent-image"])),
-    ("box-nsjail", Sees::Only(&["box-core", "box-host", "box-images", "box-native", "box-wire", "box-agent-image"])),
+    ("box-nsjail", Sees::Only(&["box-core", "box-host", "box-images", "box-wire", "box-agent-image"])),
     ("box-store", Sees::Only(&["box-core", "box-wire"])),
     ("box-skills", Sees::Only(&["box-core"])),
     ("box-server", Sees::Only(&["box-core", "box-skills", "box-wire"])),

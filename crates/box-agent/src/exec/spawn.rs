@@ -241,6 +241,9 @@ fn reap_above(image: &Image<'_>, ends: ChildEnds, prepared: &Prepared, status: &
 pub(crate) const STATUS_BYTES: usize = 4 + 5 * 8;
 
 fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! {
+    if let MemoryTold::Counted(_) = &prepared.memory {
+        die_before_the_agent();
+    }
     if let MemoryTold::PerBox { entrance, .. } = &prepared.memory
         && let Err(error) = rustix::io::write(entrance, b"0")
     {
@@ -271,6 +274,13 @@ fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! 
         }
     }
     fail(&ends.verdict, STAGE_EXEC, verdict)
+}
+
+/// Where command and agent share their memory, the kernel shall choose the command when there is none left. Everybody may ask for that;
+/// who takes it back risks nothing but its own box.
+fn die_before_the_agent() {
+    let file = rustix::fs::open("/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    let _ = file.map(|file| rustix::io::write(file, b"1000"));
 }
 
 fn take_streams(ends: &ChildEnds) -> rustix::io::Result<()> {

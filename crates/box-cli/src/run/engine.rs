@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use box_core::{BackendName, Error, Image};
-use box_native::network::Method;
+use box_host::network::Method;
 use box_wire::Invalid;
 
 use crate::config::{Config, PlaceOptions, Wanted};

@@ -103,7 +103,7 @@ pub(crate) fn workspace() -> tempfile::TempDir {
 
 /// Whether a box here has more users than one.
 pub(crate) fn has_sub_ids() -> bool {
-    let findings = box_native::doctor::findings();
+    let findings = box_host::doctor::findings();
     findings.iter().any(|finding| finding.name == "sub_ids" && finding.state == box_core::backend::FindingState::Good)
 }
 

@@ -18,6 +18,8 @@ fn facts<'a>(kind: EngineKind) -> Facts<'a> {
         disk: None,
         storage_quota: false,
         nproc: None,
+        mounted_files: Vec::new(),
+        has_ipv6: true,
         labels: HashMap::from([("strongbox".to_owned(), "1".to_owned())]),
     }
 }

@@ -96,6 +96,28 @@ impl Ground {
         Ok(Elsewhere { engine, _state: state })
     }
 
+    /// A TCP address that leads to the engine, as one of another machine would.
+    pub(crate) async fn forward(&self) -> Result<String> {
+        let socket = self.address.strip_prefix("unix://").context("the engine listens at a socket")?.to_owned();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let address = format!("tcp://{}", listener.local_addr()?);
+        tokio::spawn(async move {
+            while let Ok((mut from, _)) = listener.accept().await {
+                let socket = socket.clone();
+                tokio::spawn(async move {
+                    let mut to = tokio::net::UnixStream::connect(socket).await?;
+                    tokio::io::copy_bidirectional(&mut from, &mut to).await
+                });
+            }
+        });
+        Ok(address)
+    }
+
+    /// An engine of another address.
+    pub(crate) async fn open_far(&self, settings: EngineSettings) -> box_core::Result<Engine> {
+        self.open_without_address(InstanceKind::Ephemeral, settings).await
+    }
+
     /// An engine that is found, or started, by itself.
     pub(crate) async fn open_without_address(
         &self,
@@ -146,6 +168,15 @@ impl Ground {
         let path = self.mounts.path().canonicalize()?.join(name);
         std::fs::create_dir(&path)?;
         Ok(path)
+    }
+
+    /// Whether the engine can hold boxes to limits here; says so where it cannot.
+    pub(crate) fn has_cgroups(&self) -> bool {
+        let is_root = rustix::process::geteuid().is_root();
+        if !is_root {
+            skipped(&format!("limits on {}: an ordinary user has no cgroups here", self.kind));
+        }
+        is_root
     }
 
     pub(crate) async fn shell(&self, engine: &Engine, handle: &Handle, line: &str) -> Result<String> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use box_native::disk;
+use box_host::disk;
 
 const BYTES_MAX: u64 = 32 << 20;
 const INODES_MAX: u64 = 256;

@@ -19,7 +19,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use super::{Namespaces, Obstacle, Target, failure, require_program, routes, shut};
-use box_host::process::start_time_ticks;
+use crate::process::start_time_ticks;
 
 /// How long a helper may take until the box's interface is up.
 const READY_DEADLINE: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use box_native::cgroup::{BoxCgroup, Cgroups, DriverKind, Limits, Memory};
+use box_host::cgroup::{BoxCgroup, Cgroups, DriverKind, Limits, Memory};
 use rustix::fs::{Mode, OFlags};
 
 const LIMITS: Limits = Limits { cpus: 0.5, memory_bytes_max: 64 << 20, pids_max: 20 };

@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::WORKSPACE_OWNER;
+use crate::mounts::write_file;
 use box_core::{Error, Result};
-use box_host::WORKSPACE_OWNER;
-use box_host::mounts::write_file;
 use box_wire::User;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -24,7 +24,7 @@ const FIRST_ID: u32 = 0x7000_0000;
 const RANGES: u32 = (WORKSPACE_OWNER - FIRST_ID) / RANGE_IDS;
 
 /// The agent's id inside every box. Systems keep it unused, because it was once the error value of 16-bit ids.
-pub(crate) const AGENT_ID: u32 = 65535;
+pub const AGENT_ID: u32 = 65535;
 
 /// Where ranges are claimed, for all instances of the machine.
 const CLAIMS: &str = "/run/strongbox/ids";
@@ -59,7 +59,7 @@ impl IdMaps {
     }
 
     /// The maps of an ordinary user: root of the box is the user, everybody else comes from the user's subordinate ids.
-    pub(crate) fn rootless() -> Self {
+    pub fn rootless() -> Self {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let users = subordinate("/etc/subuid", uid);
         let groups = subordinate("/etc/subgid", uid);
@@ -74,7 +74,7 @@ impl IdMaps {
     }
 
     /// Who the agent becomes: an id of its own where there is one.
-    pub(crate) fn agent(&self) -> User {
+    pub fn agent(&self) -> User {
         match self.writer {
             Writer::SingleId => User::ROOT,
             _ => User { uid: AGENT_ID, gid: AGENT_ID },
@@ -83,7 +83,7 @@ impl IdMaps {
 
     /// Who the agent is on the host, where we can give things to it. An ordinary user may not give anything away, but is root of
     /// the box's user namespace, as whom the agent opens to itself what it needs.
-    pub(crate) fn agent_owner(&self) -> Result<Option<(u32, u32)>> {
+    pub fn agent_owner(&self) -> Result<Option<(u32, u32)>> {
         if self.writer != Writer::Ourselves {
             return Ok(None);
         }

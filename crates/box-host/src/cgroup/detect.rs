@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use box_host::cgroup_files::{Hierarchy as Mount, parse_hierarchies};
+use crate::cgroup_files::{Hierarchy as Mount, parse_hierarchies};
 use rustix::fs::{Access, Mode, OFlags};
 
 use super::hybrid::Hierarchy;

@@ -2,9 +2,9 @@
 
 use std::os::fd::AsFd;
 
+use crate::sys::{NamespaceHolder, map_mount_ids};
 use box_core::Error;
 use box_core::backend::Finding;
-use box_host::sys::{NamespaceHolder, map_mount_ids};
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 

@@ -10,7 +10,7 @@ mod play;
 use std::net::TcpListener;
 
 use box_core::Error;
-use box_native::network::{self, Attachment, Method, Target};
+use box_host::network::{self, Attachment, Method, Target};
 use play::{Internet, PlayBox, Role, in_play_host, interfaces, tables};
 
 /// Listeners of the play-host that a box must not reach.

@@ -1,0 +1,61 @@
+//! What every box has, whoever makes it: devices, what of `/proc` is hidden, accounts, limits per process.
+
+use box_core::BoxSpec;
+use box_core::limits::WORKSPACE;
+use box_wire::User;
+
+/// Devices of a box. All harmless, and all there are.
+pub const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
+
+/// Links of `/dev` that programs expect.
+pub const DEVICE_LINKS: [(&str, &str); 5] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+    ("/dev/ptmx", "pts/ptmx"),
+];
+
+/// Files and directories of `/proc` that tell of the whole machine and are of no use in a box. Those that only the host's root
+/// can open are not among them: nobody in a box is that root.
+pub const MASKED: [&str; 10] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/sched_debug",
+    "/proc/scsi",
+];
+
+/// Everybody there is in a box: root, nobody, and the workload if it is somebody else.
+pub fn accounts(User { uid, gid }: User) -> (String, String) {
+    let user = if uid == 0 { String::new() } else { format!("user:x:{uid}:{gid}:user:{WORKSPACE}:/bin/sh\n") };
+    let group = if gid == 0 { String::new() } else { format!("user:x:{gid}:\n") };
+    let nobody = "nobody:x:65534:65534:nobody:/nonexistent:/bin/false";
+    (
+        format!("root:x:0:0:root:/root:/bin/sh\n{user}{nobody}\n"),
+        format!("root:x:0:\ntty:x:5:\n{group}nogroup:x:65534:\n"),
+    )
+}
+
+/// Limits per process. They are not what holds a box, but they keep one process from being a nuisance to the others.
+pub fn rlimits(spec: &BoxSpec, pids_counted: bool) -> Vec<(u32, u64, u64)> {
+    let mut limits = vec![
+        // One byte, not zero: with zero the kernel still starts a core handler that is a program.
+        (libc::RLIMIT_CORE, 1, 1),
+        (libc::RLIMIT_NOFILE, 1024, 4096),
+        (libc::RLIMIT_MEMLOCK, 8 << 20, 8 << 20),
+        (libc::RLIMIT_SIGPENDING, 4096, 4096),
+        (libc::RLIMIT_MSGQUEUE, 800 << 10, 800 << 10),
+        (libc::RLIMIT_NICE, 0, 0),
+        (libc::RLIMIT_RTPRIO, 0, 0),
+    ];
+    if !pids_counted {
+        limits.push((libc::RLIMIT_NPROC, spec.pids_limit, spec.pids_limit));
+    }
+    limits
+}
