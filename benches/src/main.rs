@@ -4,6 +4,7 @@
 
 mod boxes;
 mod commands;
+mod engine_api;
 mod groups;
 mod options;
 mod peers;

@@ -20,6 +20,8 @@ use crate::groups;
   STRONGBOX_BWRAP, STRONGBOX_CRUN, STRONGBOX_NSJAIL, STRONGBOX_DOCKER, STRONGBOX_RG
                          the peers; unset: the program of that name in PATH
   STRONGBOX_DOCKER_IMAGE an image that holds `true` and `sleep`; unset: the first that the engine lists
+  STRONGBOX_TEST_DOCKER, STRONGBOX_TEST_PODMAN, STRONGBOX_TEST_IMAGE
+                         addresses of engines and their image; `cargo xtask bench -- --only engines` starts some
   STRONGBOX_BENCH_DIR    where results and plots are written; unset: target/bench"
 )]
 pub(crate) struct Options {

@@ -1,6 +1,6 @@
 //! What SPECIFICATION.md promises, held against what was measured.
 
-use crate::groups::{deadline, http, idle, langbot, launch, output, search};
+use crate::groups::{deadline, engines, http, idle, langbot, launch, output, search};
 use crate::report::{Report, Verdict};
 use crate::samples::mib;
 
@@ -131,6 +131,30 @@ const ALL: &[Promise] = &[
         text: "LangBot's RPC exec of `true` in a live session, over the original server with its own sandbox (p50)",
         bound: Bound::AtMost(0.5),
         measured: |report| ratio(report, langbot::OURS, langbot::NSJAIL),
+    },
+    Promise {
+        name: "docker_exec",
+        text: "`docker exec` of `true`, over ours in a container of the same engine (p50)",
+        bound: Bound::AtLeast(10.0),
+        measured: |report| ratio(report, engines::DOCKER.program, engines::DOCKER.exec),
+    },
+    Promise {
+        name: "podman_exec",
+        text: "`podman exec` of `true`, over ours in a container of the same engine (p50)",
+        bound: Bound::AtLeast(10.0),
+        measured: |report| ratio(report, engines::PODMAN.program, engines::PODMAN.exec),
+    },
+    Promise {
+        name: "docker_pool",
+        text: "making a box on Docker anew, over taking one that waits (p50)",
+        bound: Bound::AtLeast(2.0),
+        measured: |report| ratio(report, engines::DOCKER.cold, engines::DOCKER.warm),
+    },
+    Promise {
+        name: "podman_pool",
+        text: "making a box on Podman anew, over taking one that waits (p50)",
+        bound: Bound::AtLeast(2.0),
+        measured: |report| ratio(report, engines::PODMAN.cold, engines::PODMAN.warm),
     },
     Promise {
         name: "grep_100k",

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -44,6 +44,16 @@ pub fn image() -> String {
     std::env::var(IMAGE_VARIABLE).unwrap_or_else(|_| "localhost/strongbox-test:1".to_owned())
 }
 
+/// The archive that the image was made of, for engines that a suite starts itself.
+pub fn image_archive() -> Option<PathBuf> {
+    std::env::var_os("STRONGBOX_TEST_IMAGE_ARCHIVE").map(PathBuf::from)
+}
+
+/// What Podman must be told on this machine, as a file of its own format, for services that a suite starts itself.
+pub fn podman_configuration() -> Option<PathBuf> {
+    std::env::var_os("STRONGBOX_TEST_PODMAN_CONFIGURATION").map(PathBuf::from)
+}
+
 /// What an engine holds, as lines of text by kind: containers and volumes, whoever they are of, for only we use it.
 pub fn contents(backend: BackendName) -> Vec<String> {
     let Ok(socket) = socket(backend) else { return Vec::new() };
@@ -75,14 +85,22 @@ pub struct Stranger {
 
 /// Starts a container that is none of ours, under a name that looks as if it were.
 pub fn stranger(backend: BackendName, name: &str) -> Result<Stranger> {
-    let address = place(backend).context("nobody said where the engine is")?;
-    let stranger = Stranger { address, name: name.to_owned() };
-    let image = image();
-    stranger.docker(&["run", "--detach", "--network", "none", "--name", name, &image, "sleep", "1000"])?;
-    Ok(stranger)
+    Stranger::start(place(backend).context("nobody said where the engine is")?, name)
 }
 
 impl Stranger {
+    /// Starts one on the engine at this address.
+    pub fn start(address: String, name: &str) -> Result<Self> {
+        let (stranger, image) = (Self { address, name: name.to_owned() }, image());
+        stranger.docker(&["run", "--detach", "--network", "none", "--name", name, &image, "sleep", "100000"])?;
+        Ok(stranger)
+    }
+
+    /// Whether the engine still has it, running or not.
+    pub fn exists(&self) -> bool {
+        self.docker(&["inspect", &self.name]).is_ok()
+    }
+
     /// Removes it, and says whether it was still running.
     pub fn end(self) -> Result<bool> {
         let state = self.docker(&["inspect", "--format", "{{.State.Running}}", &self.name])?;
@@ -91,10 +109,15 @@ impl Stranger {
     }
 
     fn docker(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(CLIENT).args(["-H", &self.address]).args(arguments).output().context(CLIENT)?;
-        ensure!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        client(&self.address, arguments)
     }
+}
+
+/// Runs the engine's own program to its end, and returns what it said.
+pub(crate) fn client(address: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(CLIENT).args(["-H", address]).args(arguments).output().context(CLIENT)?;
+    ensure!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn socket(backend: BackendName) -> Result<PathBuf> {
@@ -102,20 +125,25 @@ fn socket(backend: BackendName) -> Result<PathBuf> {
     address.strip_prefix("unix://").map(PathBuf::from).with_context(|| format!("{address} is no socket"))
 }
 
-fn containers(socket: &PathBuf) -> Result<Vec<String>> {
+/// Every container that the engine at this socket has, as it tells of them.
+pub(crate) fn list(socket: &Path) -> Result<Vec<Value>> {
     let all = ask(socket, "/containers/json?all=1")?;
-    let line = |one: &Value| format!("container {} {} {}", one["Id"], one["Names"], one["State"]);
-    Ok(all.as_array().context("no list of containers")?.iter().map(line).collect())
+    all.as_array().cloned().context("no list of containers")
 }
 
-fn volumes(socket: &PathBuf) -> Result<Vec<String>> {
+fn containers(socket: &Path) -> Result<Vec<String>> {
+    let line = |one: &Value| format!("container {} {} {}", one["Id"], one["Names"], one["State"]);
+    Ok(list(socket)?.iter().map(line).collect())
+}
+
+fn volumes(socket: &Path) -> Result<Vec<String>> {
     let all = ask(socket, "/volumes")?;
     let volumes = all["Volumes"].as_array().cloned().unwrap_or_default();
     Ok(volumes.iter().map(|one| format!("volume {}", one["Name"])).collect())
 }
 
 /// One question to an engine. With this version of the protocol the answer ends where the connection does.
-fn ask(socket: &PathBuf, path: &str) -> Result<Value> {
+pub(crate) fn ask(socket: &Path, path: &str) -> Result<Value> {
     let mut stream = UnixStream::connect(socket).with_context(|| format!("dialling {}", socket.display()))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: engine\r\n\r\n")?;
     let mut answer = Vec::new();

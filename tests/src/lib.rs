@@ -3,6 +3,7 @@
 //! Start reading at [`suite`] (how cases are listed, run and reported) and [`ground`] (how a case gets a box).
 
 pub mod corpus;
+pub mod daemon;
 pub mod engines;
 pub mod events;
 pub mod ground;

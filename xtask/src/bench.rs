@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: the benchmarks, next to the peers that this machine can have.
 
-use crate::engines::nsjail;
+use crate::engines::{Engines, nsjail};
 use crate::test::artefacts::build_strongbox;
 use crate::test::langbot;
 use crate::{cargo, machine, packages, run};
@@ -23,6 +23,9 @@ struct Peer {
     variable: &'static str,
     find: fn(&Path) -> Result<PathBuf>,
 }
+
+/// The group of benchmarks that needs engines of ours.
+const ENGINES_GROUP: &str = "engines";
 
 const PEERS: &[Peer] = &[
     Peer { name: "bwrap", variable: "STRONGBOX_BWRAP", find: |_| packaged("bwrap", "bubblewrap") },
@@ -48,7 +51,24 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             Err(reason) => println!("skipped: {}: {reason:#}", peer.name),
         }
     }
-    Ok(if run::plainly(bench)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let is_success = if wants_engines(&options.arguments) { among_engines(&bench, target)? } else { run::plainly(bench)? };
+    Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Only who asks for engines gets them: beside idle engines, and in their namespaces, other numbers would be others.
+fn wants_engines(arguments: &[String]) -> bool {
+    let follows = |pair: &[String]| pair[0] == "--only" && pair[1] == ENGINES_GROUP;
+    arguments.windows(2).any(follows) || arguments.contains(&format!("--only={ENGINES_GROUP}"))
+}
+
+fn among_engines(bench: &Command, target: &Path) -> Result<bool> {
+    let engines = Engines::start(target)?;
+    for reason in engines.missing() {
+        println!("skipped: {reason}");
+    }
+    let is_success = run::plainly(engines.enter(bench))?;
+    engines.stop()?;
+    Ok(is_success)
 }
 
 fn packaged(program: &str, package: &str) -> Result<PathBuf> {
@@ -67,4 +87,16 @@ fn docker() -> Result<PathBuf> {
         Command::new("timeout").args(["-k", "2", "5"]).arg(&program).args(["version", "--format", "ok"]).output()?;
     ensure!(asked.status.success(), "no engine answers");
     Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_started_only_for_who_asks_for_them() {
+        let wants = |words: &[&str]| wants_engines(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert!(wants(&["--quick", "--only", "engines"]) && wants(&["--only=engines"]));
+        assert!(!wants(&[]) && !wants(&["--only", "launch"]) && !wants(&["engines"]));
+    }
 }

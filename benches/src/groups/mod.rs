@@ -2,6 +2,7 @@
 
 mod burst;
 pub(crate) mod deadline;
+pub(crate) mod engines;
 pub(crate) mod http;
 pub(crate) mod idle;
 pub(crate) mod langbot;
@@ -41,6 +42,11 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "flood", about: "our memory while a box never stops talking", measure: output::measure_flood },
     Group { name: "http", about: "the server over loopback", measure: http::measure },
     Group { name: "langbot", about: "LangBot's RPC, next to the original server", measure: langbot::measure },
+    Group {
+        name: "engines",
+        about: "`true` in containers of Docker and Podman, by us, by their programs and by their API",
+        measure: engines::measure,
+    },
     Group { name: "search", about: "grep over many files in a box, next to rg on the host", measure: search::measure },
     Group { name: "throughput", about: "standard output next to a plain pipe", measure: output::measure_throughput },
 ];

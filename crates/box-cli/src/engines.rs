@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use box_core::backend::{Choice, Opener, Opening, Pick};
 use box_core::{Backend, BackendName, Error, ImageStore, MountPolicy, Result};
+use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings};
 use box_host::InstanceKind;
 use box_host::instance::State;
 use box_host::network::Method;
 use box_images::{Images, ImagesConfig};
 use box_native::{Native, NativeConfig};
+use box_nsjail::{Nsjail, NsjailConfig};
 
-use crate::config::{Config, EngineTable};
+use crate::config::Config;
 
 /// What all backends need to be opened.
 #[derive(Debug, Clone)]
@@ -21,15 +23,8 @@ pub(crate) struct Engines {
     instance: InstanceKind,
     network_method: Option<Method>,
     images: ImagesConfig,
-    settings: EngineSettings,
-}
-
-/// What the configuration says of engines.
-#[expect(dead_code, reason = "the engines that read it are not in this program yet")]
-#[derive(Debug, Clone, Default)]
-struct EngineSettings {
-    docker: EngineTable,
-    podman: EngineTable,
+    docker: EngineSettings,
+    podman: EngineSettings,
     nsjail_program: Option<PathBuf>,
 }
 
@@ -37,6 +32,8 @@ struct EngineSettings {
 #[derive(Debug)]
 pub(crate) enum Opened {
     Native(Native),
+    Engine(Box<Engine>),
+    Nsjail(Nsjail),
 }
 
 impl Opened {
@@ -44,12 +41,16 @@ impl Opened {
     pub(crate) fn backend(&self) -> &dyn Backend {
         match self {
             Self::Native(native) => native,
+            Self::Engine(engine) => &**engine,
+            Self::Nsjail(nsjail) => nsjail,
         }
     }
 
     fn into_backend(self) -> Arc<dyn Backend> {
         match self {
             Self::Native(native) => Arc::new(native),
+            Self::Engine(engine) => Arc::new(*engine),
+            Self::Nsjail(nsjail) => Arc::new(nsjail),
         }
     }
 
@@ -57,6 +58,8 @@ impl Opened {
     pub(crate) async fn close(self) {
         match self {
             Self::Native(native) => native.close().await,
+            Self::Engine(engine) => engine.close().await,
+            Self::Nsjail(nsjail) => nsjail.close().await,
         }
     }
 }
@@ -70,7 +73,9 @@ impl Engines {
             instance: InstanceKind::Ephemeral,
             network_method: None,
             images: ImagesConfig::default(),
-            settings: EngineSettings::default(),
+            docker: EngineSettings::default(),
+            podman: EngineSettings::default(),
+            nsjail_program: None,
         }
     }
 
@@ -82,9 +87,8 @@ impl Engines {
 
     /// The same, with engines used as the configuration says.
     pub(crate) fn configured(self, config: &Config) -> Self {
-        let (docker, podman) = (config.docker.clone(), config.podman.clone());
-        let settings = EngineSettings { docker, podman, nsjail_program: config.nsjail.program.clone() };
-        Self { settings, images: config.image_store(), ..self }
+        let (docker, podman) = (config.docker.settings(), config.podman.settings());
+        Self { docker, podman, images: config.image_store(), nsjail_program: config.nsjail.program.clone(), ..self }
     }
 
     /// The same, with native boxes that get out by this way.
@@ -108,32 +112,45 @@ impl Engines {
 
     /// Opens one of them.
     pub(crate) async fn open(&self, name: BackendName) -> Result<Opened> {
-        match name {
-            BackendName::Native => {
-                let config = NativeConfig {
-                    state_dir: self.state_dir.clone(),
-                    mount_policy: self.mount_policy(),
-                    instance: self.instance.clone(),
-                    network_method: self.network_method,
-                    images: self.images.clone(),
-                };
-                Ok(Opened::Native(Native::open(config).await?))
-            }
-            BackendName::Docker => self.open_engine(name, &self.settings.docker).await,
-            BackendName::Podman => self.open_engine(name, &self.settings.podman).await,
+        let opened = match name {
+            BackendName::Native => self.open_native().await,
+            BackendName::Docker => self.open_engine(EngineKind::Docker, &self.docker).await,
+            BackendName::Podman => self.open_engine(EngineKind::Podman, &self.podman).await,
             BackendName::Nsjail => self.open_nsjail().await,
-        }
-        .map_err(|error| named(name, error))
+        };
+        opened.map_err(|error| named(name, error))
     }
 
-    #[expect(clippy::unused_async, reason = "engines are opened over their sockets")]
-    async fn open_engine(&self, name: BackendName, _settings: &EngineTable) -> Result<Opened> {
-        Err(not_built(name))
+    async fn open_native(&self) -> Result<Opened> {
+        let config = NativeConfig {
+            state_dir: self.state_dir.clone(),
+            mount_policy: self.mount_policy(),
+            instance: self.instance.clone(),
+            network_method: self.network_method,
+            images: self.images.clone(),
+        };
+        Ok(Opened::Native(Native::open(config).await?))
     }
 
-    #[expect(clippy::unused_async, reason = "nsjail is asked for its version")]
+    async fn open_engine(&self, kind: EngineKind, settings: &EngineSettings) -> Result<Opened> {
+        let config = EngineConfig {
+            kind,
+            state_dir: self.state_dir.clone(),
+            mount_policy: self.mount_policy(),
+            instance: self.instance.clone(),
+            settings: settings.clone(),
+        };
+        Ok(Opened::Engine(Box::new(Engine::open(config).await?)))
+    }
+
     async fn open_nsjail(&self) -> Result<Opened> {
-        Err(not_built(BackendName::Nsjail))
+        let config = NsjailConfig {
+            state_dir: self.state_dir.clone(),
+            mount_policy: self.mount_policy(),
+            instance: self.instance.clone(),
+            program: self.nsjail_program.clone(),
+        };
+        Ok(Opened::Nsjail(Nsjail::open(config).await?))
     }
 
     /// The images of one of them.
@@ -168,13 +185,5 @@ fn named(name: BackendName, error: Error) -> Error {
             Error::Unavailable { what: format!("the {name} backend"), reason, fix }
         }
         other => other,
-    }
-}
-
-fn not_built(name: BackendName) -> Error {
-    Error::Unavailable {
-        what: format!("the {name} backend"),
-        reason: "this program was built without it".to_owned(),
-        fix: "use another backend".to_owned(),
     }
 }

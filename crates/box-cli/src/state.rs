@@ -16,8 +16,8 @@ use crate::fault::Fault;
 const LEASE: &str = "server.lock";
 
 /// How long the end of a server that was killed is waited for, and how often it is looked for.
-const LEASE_WAIT: Duration = Duration::from_millis(500);
-const LEASE_PAUSE: Duration = Duration::from_millis(10);
+const LEASE_WAIT: Duration = Duration::from_secs(2);
+const LEASE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A state directory.
 #[derive(Debug, Clone)]

@@ -1,7 +1,10 @@
 //! The keeper: builds the house, starts engines in it, says where they are, and takes all of it down when its input ends.
 
 use super::house::House;
-use super::{DOCKER_VARIABLE, IMAGE_VARIABLE, PODMAN_VARIABLE, docker, image, podman};
+use super::{
+    ARCHIVE_VARIABLE, DOCKER_VARIABLE, IMAGE_VARIABLE, PODMAN_CONFIGURATION_VARIABLE, PODMAN_ROOT_VARIABLE,
+    PODMAN_RUN_VARIABLE, PODMAN_VARIABLE, docker, image, podman,
+};
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -64,6 +67,11 @@ fn furnish(house: &House, options: &Options) -> Result<()> {
         }
     }
     say(&format!("set {IMAGE_VARIABLE}={}", image::NAME))?;
+    say(&format!("set {ARCHIVE_VARIABLE}={}", options.image.display()))?;
+    let directory = &options.directory;
+    say(&format!("set {PODMAN_CONFIGURATION_VARIABLE}={}", podman::configuration(directory).display()))?;
+    say(&format!("set {PODMAN_ROOT_VARIABLE}={}", podman::root(directory).display()))?;
+    say(&format!("set {PODMAN_RUN_VARIABLE}={}", podman::RUN_ROOT))?;
     say("ready")
 }
 

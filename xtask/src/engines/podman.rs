@@ -6,22 +6,35 @@ use super::image;
 use crate::machine;
 use anyhow::{Context, Result};
 use rustix::process::{Resource, getrlimit};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// More files than root may open here.
 const FILES_MAX: u64 = 1 << 20;
 
+/// Where it keeps what it knows of running containers; what must not outlive the machine lies in `tmp` below it.
+pub(super) const RUN_ROOT: &str = "/run/engines/podman";
+
+/// What it is told on this machine.
+pub(super) fn configuration(directory: &Path) -> PathBuf {
+    directory.join("containers.conf")
+}
+
+/// Where it keeps images and containers.
+pub(super) fn root(directory: &Path) -> PathBuf {
+    directory.join("podman")
+}
+
 /// Starts the service, gives it the image, and returns its address.
 pub(super) fn start(house: &House, directory: &Path, archive: &Path) -> Result<String> {
     let program = machine::program("podman").context("podman is not installed")?;
-    let configuration = directory.join("containers.conf");
+    let configuration = configuration(directory);
     std::fs::write(&configuration, configuration_text())?;
     let address = format!("unix://{RUN}/podman.sock");
     let podman = |arguments: &[&str]| {
         let mut command = Command::new(&program);
-        command.env("CONTAINERS_CONF", &configuration).arg("--root").arg(directory.join("podman"));
-        command.args(["--runroot", &format!("{RUN}/podman"), "--tmpdir", &format!("{RUN}/podman-tmp")]);
+        command.env("CONTAINERS_CONF", &configuration).arg("--root").arg(root(directory));
+        command.args(["--runroot", RUN_ROOT, "--tmpdir", &format!("{RUN_ROOT}/tmp")]);
         command.args(arguments);
         command
     };

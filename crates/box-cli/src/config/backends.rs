@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use box_core::BackendName;
 use box_core::backend::Pick;
+use box_docker::{EngineSettings, OnDrift, PullPolicy};
 use serde::{Deserialize, Deserializer};
 
 use super::Config;
@@ -32,50 +33,26 @@ impl<'de> Deserialize<'de> for Wanted {
 }
 
 /// How an engine is used.
-#[expect(dead_code, reason = "the engines that read it are not in this program yet")]
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EngineTable {
     pub(crate) address: Option<String>,
     pub(crate) image: String,
     pub(crate) runtime: Option<String>,
-    pub(crate) pull: Pull,
+    pub(crate) pull: PullPolicy,
     pub(crate) pull_timeout_sec: u64,
     pub(crate) network: Option<String>,
     pub(crate) pool_size: usize,
-    pub(crate) on_drift: Drift,
+    pub(crate) on_drift: OnDrift,
 }
 
-impl Default for EngineTable {
-    fn default() -> Self {
-        Self {
-            address: None,
-            image: "python:3.12-slim".to_owned(),
-            runtime: None,
-            pull: Pull::Missing,
-            pull_timeout_sec: 300,
-            network: None,
-            pool_size: 0,
-            on_drift: Drift::Keep,
-        }
+impl EngineTable {
+    /// As the engine is told.
+    pub(crate) fn settings(&self) -> EngineSettings {
+        let Self { address, image, runtime, pull, pull_timeout_sec, network, pool_size, on_drift } = self.clone();
+        let settings = EngineSettings::default();
+        EngineSettings { address, image, runtime, pull, pull_timeout_sec, network, pool_size, on_drift, ..settings }
     }
-}
-
-/// When images are fetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Pull {
-    Always,
-    Missing,
-    Never,
-}
-
-/// What becomes of a box that was made under another configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Drift {
-    Keep,
-    Replace,
 }
 
 /// How nsjail is used.

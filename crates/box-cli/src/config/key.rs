@@ -6,9 +6,9 @@ use std::path::Path;
 use box_core::audit::AuditOptions;
 use box_core::profile::LockedField;
 use box_core::{BackendName, ImageName, ServiceConfig, image, limits, tools};
+use box_docker::{EngineSettings, OnDrift, PullPolicy};
 use box_images::ImagesConfig;
 
-use super::backends::EngineTable;
 use super::value::Value;
 
 /// Longest path of a unix socket that the kernel takes, without the terminating NUL.
@@ -180,13 +180,13 @@ impl Key {
             "enabled" => Value::Truth(true),
             "backend" => Value::text("auto"),
             "backend_order" => Value::Texts(BackendName::ALL.map(|name| name.to_string()).into()),
-            "docker.image" | "podman.image" => Value::text(EngineTable::default().image),
-            "docker.pull" | "podman.pull" => Value::text("missing"),
+            "docker.image" | "podman.image" => Value::text(EngineSettings::default().image),
+            "docker.pull" | "podman.pull" => Value::text(PullPolicy::Missing.as_str()),
             "docker.pull_timeout_sec" | "podman.pull_timeout_sec" => {
-                Value::Whole(EngineTable::default().pull_timeout_sec)
+                Value::Whole(EngineSettings::default().pull_timeout_sec)
             }
-            "docker.pool_size" | "podman.pool_size" => count(EngineTable::default().pool_size),
-            "docker.on_drift" | "podman.on_drift" => Value::text("keep"),
+            "docker.pool_size" | "podman.pool_size" => count(EngineSettings::default().pool_size),
+            "docker.on_drift" | "podman.on_drift" => Value::text(OnDrift::Keep.as_str()),
             "listen" => Value::text("127.0.0.1:5410"),
             "state_dir" => Value::text(box_host::default_state_dir().to_string_lossy()),
             "session_ttl_sec" => Value::Whole(service.session_ttl_sec),

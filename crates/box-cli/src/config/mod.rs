@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 
 use crate::fault::Fault;
 
-pub(crate) use self::backends::{EngineTable, Wanted};
+pub(crate) use self::backends::Wanted;
 pub(crate) use self::effective::{Config, OnStop};
 pub(crate) use self::environment::Environment;
 pub(crate) use self::host::HostPlaces;
