@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::io::AsyncRead;
 
 use crate::sinks::Transcript;
-use crate::{Difference, Leaks, engines};
+use crate::{Difference, Leaks, engines, leaks};
 
 /// Deadline of commands that name none: long enough for a busy machine, short enough to end a hanging case.
 const DEADLINE_MS: u64 = 30_000;
@@ -52,6 +52,8 @@ pub struct Ground {
     pub state: TempDir,
     /// Below here callers may mount.
     pub mounts: TempDir,
+    /// What it has in the run directory, as long as it lives.
+    run: Vec<PathBuf>,
     alive: Mutex<Vec<Handle>>,
 }
 
@@ -63,9 +65,10 @@ impl Ground {
 
     /// A backend of an instance that ends with this process. Where its engine is was told to the suite.
     pub async fn open(name: BackendName) -> Result<Self> {
-        let (state, mounts) = (private_directory()?, private_directory()?);
+        let (state, mounts, before) = (private_directory()?, private_directory()?, leaks::run_directories());
         let backend = openers::open(name, state.path(), policy(mounts.path())?, InstanceKind::Ephemeral).await?;
-        Ok(Self { backend, state, mounts, alive: Mutex::default() })
+        let run = leaks::run_directories().difference(&before).cloned().collect();
+        Ok(Self { backend, state, mounts, run, alive: Mutex::default() })
     }
 
     /// A backend of the same kind, of an instance that is found again under `id`.
@@ -141,6 +144,14 @@ impl Ground {
             self.backend.destroy(&handle).await.with_context(|| format!("destroying {}", handle.id))?;
         }
         Ok(())
+    }
+
+    /// Ends the instance with everything that it has.
+    pub async fn end(self) -> Result<()> {
+        self.clear().await?;
+        let Self { backend, run, .. } = self;
+        drop(backend);
+        run.iter().try_for_each(|path| std::fs::remove_dir_all(path).with_context(|| path.display().to_string()))
     }
 
     /// What exists on the machine because of this ground.

@@ -101,6 +101,11 @@ pub fn places(state_directory: &Path) -> Vec<PathBuf> {
     places
 }
 
+/// What instances have in the run directory of root, which only this suite sees.
+pub fn run_directories() -> BTreeSet<PathBuf> {
+    names(Path::new(RUN_DIRECTORY)).into_iter().map(|name| Path::new(RUN_DIRECTORY).join(name)).collect()
+}
+
 /// Whether a name of the form `instance.box` is of one of our instances.
 fn is_of(name: &str, ours: &BTreeSet<String>) -> bool {
     name.split_once('.').is_some_and(|(instance, _)| ours.contains(instance))

@@ -33,8 +33,8 @@ const KNOWN: &[(Difference, &[BackendName], &str)] = &[
     ),
     (
         Difference::OneUser,
-        &[BackendName::Docker, BackendName::Podman],
-        "the agent of a container has no capability, and so cannot become somebody else",
+        &[BackendName::Docker, BackendName::Podman, BackendName::Nsjail],
+        "the agent has no capability in a house that others made, and so cannot become somebody else",
     ),
     (
         Difference::NamelessUser,

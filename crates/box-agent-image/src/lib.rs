@@ -15,14 +15,27 @@ pub static AGENT: &[u8] = include_bytes!(env!("STRONGBOX_AGENT"));
 /// shortened, not even by its owner.
 pub fn sealed() -> io::Result<BorrowedFd<'static>> {
     static SEALED: OnceLock<OwnedFd> = OnceLock::new();
-    if let Some(made) = SEALED.get() {
-        return Ok(made.as_fd());
-    }
-    let made = seal(AGENT)?;
-    Ok(SEALED.get_or_init(|| made).as_fd())
+    once(&SEALED, 0o555)
 }
 
-fn seal(bytes: &[u8]) -> io::Result<OwnedFd> {
+/// The same, but it can only be executed.
+///
+/// The kernel counts a process whose program it may not read among those of the namespace in which the program's owner is known. So
+/// an agent that is started from here by root is hidden even from root of the user namespace that it lives in.
+pub fn sealed_unreadable() -> io::Result<BorrowedFd<'static>> {
+    static SEALED: OnceLock<OwnedFd> = OnceLock::new();
+    once(&SEALED, 0o111)
+}
+
+fn once(place: &'static OnceLock<OwnedFd>, mode: u32) -> io::Result<BorrowedFd<'static>> {
+    if let Some(made) = place.get() {
+        return Ok(made.as_fd());
+    }
+    let made = seal(AGENT, mode)?;
+    Ok(place.get_or_init(|| made).as_fd())
+}
+
+fn seal(bytes: &[u8], mode: u32) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Newer kernels want to be told that the file is meant to be executed; older ones do not know the flag.
     let file = rustix::fs::memfd_create("strongbox-agent", flags | MemfdFlags::EXEC)
@@ -32,7 +45,7 @@ fn seal(bytes: &[u8]) -> io::Result<OwnedFd> {
         let count = rustix::io::write(&file, rest)?;
         rest = &rest[count..];
     }
-    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o555))?;
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(mode))?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
     Ok(file)
 }

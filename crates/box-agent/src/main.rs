@@ -54,7 +54,7 @@ fn run(role: Role) -> i32 {
     match role {
         Role::Agent => inherited().map_or(2, be_agent),
         Role::Starter => inherited().map_or(2, starter::serve),
-        Role::Lodger(socket) => control::dial_host(&socket).map_or(2, |control| be_lodger(&control)),
+        Role::Lodger(socket) => control::dial_host(&socket).map_or(2, be_lodger),
         Role::Dialler => dialler::carry(),
         Role::Attacher => sys::inherited(0).map_or(2, |control| be_attacher(&control)),
     }
@@ -81,7 +81,7 @@ fn be_agent(control: OwnedFd) -> i32 {
 }
 
 /// The life of an agent in a house that somebody else made: less to set up, and nothing to give up that was never given.
-fn be_lodger(control: &control::Control) -> i32 {
+fn be_lodger(control: control::Control) -> i32 {
     let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     sys::default_signals();
     let Ok((lodging, descriptors)) = control::receive(&control.incoming, Kind::Lodging) else { return 3 };
@@ -91,11 +91,12 @@ fn be_lodger(control: &control::Control) -> i32 {
     }
     match setup::move_in(lodging, descriptors) {
         Err(failure) => report_failure(&control.outgoing, &failure),
-        Ok(prepared) => match control::send_report(&control.outgoing, &Report::Ready(prepared.verified.clone())) {
-            Ok(()) => match control.incoming.try_clone() {
-                Ok(lifeline) => server::serve(prepared, lifeline),
-                Err(_) => 4,
-            },
+        Ok(mut prepared) => match control::send_report(&control.outgoing, &Report::Ready(prepared.verified.clone())) {
+            Ok(()) => {
+                drop(control.outgoing);
+                let lifeline = prepared.maker.take().unwrap_or(control.incoming);
+                server::serve(prepared, lifeline)
+            }
             Err(_) => 4,
         },
     }

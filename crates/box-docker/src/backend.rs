@@ -1,5 +1,6 @@
 //! Boxes on an engine, by the contract that all backends share.
 
+mod again;
 mod open;
 
 use std::collections::HashMap;
@@ -12,8 +13,8 @@ use async_trait::async_trait;
 use bollard::errors::Error as EngineError;
 use box_core::backend::FindingState;
 use box_core::{
-    AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Guarantees, Handle, Liveness, MountPolicy,
-    MountSpec, Result, Stats, SyscallSet,
+    AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, MountSpec, Result,
+    Stats, SyscallSet,
 };
 use box_host::instance::Instance;
 use box_host::{InstanceKind, blocking, journal};
@@ -22,17 +23,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Client, status};
-use crate::config::{EngineConfig, EngineKind, EngineSettings, OnDrift};
+use crate::config::{EngineConfig, EngineKind, EngineSettings};
 use crate::container::Mounts;
 use crate::create::{self, Made, Purpose};
 use crate::destroy::{self, Owner, gone};
 use crate::facts::{EngineFacts, Reach};
 use crate::images::EngineImages;
 use crate::labels::Identity;
-use crate::live::{Link, LiveBox, Locator};
+use crate::live::{LiveBox, Locator};
 use crate::pool::{self, Pool};
 use crate::record::Record;
-use crate::{cgroup, drift, fault, probe, remote};
+use crate::{cgroup, fault, probe, remote};
 
 /// Boxes that are containers of Docker or Podman.
 #[derive(Debug)]
@@ -195,53 +196,9 @@ impl Inner {
 
     fn remember(&self, id: &BoxId, made: Made) -> Result<Handle> {
         let Made { live, guarantees } = made;
-        let locator = locator_text(&Locator { container: live.container.clone(), agent: live.agent() })?;
+        let locator = again::locator_text(&Locator { container: live.container.clone(), agent: live.agent() })?;
         self.known().insert(id.clone(), Arc::new(live));
         Ok(Handle { id: id.clone(), backend: self.client.kind.backend(), guarantees, locator })
-    }
-
-    async fn adopt(&self, handle: &Handle) -> Result<Liveness> {
-        let lost = |reason: &str| Ok(Liveness::Lost(reason.to_owned()));
-        let known = self.known().get(&handle.id).cloned();
-        if let Some(live) = known {
-            let running = live.is_running(&self.client).await;
-            return if running { Ok(Liveness::Running) } else { lost("its agent does not answer") };
-        }
-        let Ok(locator) = serde_json::from_str::<Locator>(&handle.locator) else {
-            return lost("its handle was not written by this backend");
-        };
-        let Ok(directory) = self.instance.open_box(&handle.id) else { return lost("it has no directory") };
-        let Some(record) = Record::read(&directory) else { return lost("its record cannot be read") };
-        if (record.container.as_ref(), record.agent) != (Some(&locator.container), locator.agent) {
-            return lost("its record tells of another container");
-        }
-        if let Some(reason) = self.drifted(&handle.id, &record) {
-            return lost(&reason);
-        }
-        let link = match (locator.agent, self.facts.reach) {
-            (Some(agent), Reach::Shared) => match agent.open() {
-                Some(pidfd) => Link::Shared { directory, pidfd, agent },
-                None => return lost("its agent is not running; was the engine restarted?"),
-            },
-            (None, Reach::Remote) => Link::Remote,
-            _ => return lost("it was made by another way of reaching the engine"),
-        };
-        let live = LiveBox { container: locator.container, link, _lifeline: None };
-        if !live.is_running(&self.client).await {
-            return lost("its agent does not answer");
-        }
-        self.known().insert(handle.id.clone(), Arc::new(live));
-        Ok(Liveness::Running)
-    }
-
-    /// Why a box may not be used any more because it was made under another configuration.
-    fn drifted(&self, id: &BoxId, record: &Record) -> Option<String> {
-        let today = drift::current_hash(self, record.spec.as_ref()?);
-        if today.is_ok_and(|hash| hash == record.config_hash) {
-            return None;
-        }
-        tracing::info!(r#box.id = %id, policy = self.settings.on_drift.as_str(), "a box was made under another configuration");
-        (self.settings.on_drift == OnDrift::Replace).then(|| "it was made under another configuration".to_owned())
     }
 
     /// Ends a box, known or not, and removes everything by its record.
@@ -262,17 +219,6 @@ impl Inner {
         Ok(())
     }
 
-    async fn find(&self, handle: &Handle) -> Result<Arc<LiveBox>> {
-        let known = |inner: &Self| inner.known().get(&handle.id).cloned();
-        if let Some(live) = known(self) {
-            return Ok(live);
-        }
-        match self.adopt(handle).await? {
-            Liveness::Running => known(self).ok_or_else(|| gone("it was destroyed")),
-            Liveness::Lost(reason) => Err(Error::Gone { reason }),
-        }
-    }
-
     /// Ends what was started ahead.
     async fn pool_is_over(&self) {
         for id in self.pool.end().await {
@@ -284,17 +230,6 @@ impl Inner {
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<BoxId, Arc<LiveBox>>> {
         self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A handle for a box of which only the record is known. What it guarantees is not.
-    fn handle_of(&self, id: BoxId) -> Option<Handle> {
-        let record = Record::read(self.instance.open_box(&id).ok()?);
-        if record.as_ref().is_some_and(Record::is_waiting) {
-            return None;
-        }
-        let (container, agent) = record.map_or((None, None), |record| (record.container, record.agent));
-        let locator = locator_text(&Locator { container: container.unwrap_or_default(), agent }).ok()?;
-        Some(Handle { id, backend: self.client.kind.backend(), guarantees: Guarantees::default(), locator })
     }
 
     /// Asks the engine to stop or continue a container; one that is so already is fine.
@@ -336,10 +271,6 @@ fn cannot_pause(error: &Error) -> Error {
 enum Motion {
     Still,
     Going,
-}
-
-fn locator_text(locator: &Locator) -> Result<String> {
-    serde_json::to_string(locator).map_err(|error| Error::io("naming the box", error))
 }
 
 #[async_trait]

@@ -24,10 +24,10 @@ pub(crate) fn enforced(pid: u32, spec: &BoxSpec) -> Enforced {
     compare(&cgroup_files::limits(pid), spec)
 }
 
-/// What a container consumes now, its agent not counted among the processes.
+/// What a container consumes now, the agent and the reaper above a command not counted among the processes.
 pub(crate) fn stats(pid: u32) -> Stats {
     let told = cgroup_files::stats(pid);
-    Stats { pids: told.pids.map(|count| count.saturating_sub(1)), ..told }
+    Stats { pids: told.pids.map(|count| count.saturating_sub(AGENT_PROCESSES)), ..told }
 }
 
 fn compare(limits: &Limits, spec: &BoxSpec) -> Enforced {

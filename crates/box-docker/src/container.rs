@@ -54,6 +54,9 @@ const MASKED: [&str; 14] = [
     "/sys/devices/virtual/powercap",
 ];
 
+/// Where nothing is instead of what engines mount there: the machine's devices, and the limits of the container.
+const HIDDEN: [&str; 2] = ["/sys", "/sys/fs/cgroup"];
+
 /// Parts of `/proc` that nobody may write, whoever they are.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
@@ -267,6 +270,7 @@ fn tmpfs(spec: &BoxSpec, facts: &Facts<'_>) -> HashMap<String, String> {
         .filter(|place| !bound(&place.path))
         .map(|place| (place.path.as_str().to_owned(), tmpfs_options(&place, facts)))
         .collect();
+    all.extend(HIDDEN.map(|path| (path.to_owned(), "ro,nosuid,nodev,noexec,size=4096,mode=0555".to_owned())));
     if facts.mounts == Mounts::Attached {
         let workspace = known(WORKSPACE);
         let is_directory = |mount: &&box_core::MountSpec| !facts.mounted_files.contains(&mount.target);

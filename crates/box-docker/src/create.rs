@@ -1,6 +1,7 @@
 //! Makes a box: intent first, then socket, container, agent; and what the agent says of it last.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use bollard::errors::Error as EngineError;
@@ -11,7 +12,7 @@ use box_host::door::Door;
 use box_host::handover::{self, Baggage};
 use box_host::mounts::Attachment;
 use box_host::{blocking, cgroup_files, journal, seccomp};
-use box_wire::plan::Sight;
+use box_wire::plan::{Memory, Sight};
 use box_wire::{BoxId, GuestPath, Kind, User};
 
 use crate::backend::Inner;
@@ -26,7 +27,7 @@ use crate::network::Chosen;
 use crate::record::Record;
 use crate::reference::Reference;
 use crate::tmpfs::{self, Size};
-use crate::{cgroup, drift, fault, labels, lodging, network, remote};
+use crate::{cgroup, drift, fault, labels, lodging, memory, network, remote};
 
 /// Words of an engine that cannot bound what is written to a root.
 const NO_QUOTA: [&str; 3] = ["storage-opt", "storage option", "pquota"];
@@ -232,8 +233,19 @@ pub(crate) async fn make(inner: &Inner, name: &str, spec: &BoxSpec, mut facts: F
             what: format!("the engine has a container {name} already: {error}"),
             fix: "use another id, or remove that container".to_owned(),
         }),
+        Err(error) if sees_other_files(&error) => Err(Error::Unavailable {
+            what: format!("the {} engine at {}", inner.client.kind, inner.client.address),
+            reason: format!("it does not see the files of this process: {error}"),
+            fix: "run strongbox where the engine runs, or reach it by a tcp:// address".to_owned(),
+        }),
         Err(error) => Err(inner.client.explain("container", &error)),
     }
+}
+
+/// Whether the engine lives in another root than we do, although its socket is here. Everything that it is told to mount is there.
+fn sees_other_files(error: &EngineError) -> bool {
+    let told = error.to_string();
+    told.contains("bind source path does not exist") || told.contains("statfs /") && told.contains("no such file")
 }
 
 fn refuses_quota(error: &EngineError) -> bool {
@@ -279,8 +291,13 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
     fault::point("engine_mounts_attached");
     let mut told = lodging::lodging(&spec, workload, &image.volumes, sights, seccomp);
     told.listener = Some(listener);
+    let (ours, maker) = UnixStream::pair().map_err(|error| Error::io("making a lifeline", error))?;
+    told.maker = Some(baggage.add(maker.into()));
     told.journal = journal.map(|journal| baggage.add(journal));
-    told.oom_kills = cgroup_files::oom_counter(agent.pid).map(|file| baggage.add(file));
+    match memory::apart(agent.pid, spec.memory_mb << 20, (uid, gid)) {
+        Some(apart) => told.memory = Memory::PerBox(baggage.add(apart)),
+        None => told.oom_kills = cgroup_files::oom_counter(agent.pid).map(|file| baggage.add(file)),
+    }
     handover::send(&control, Kind::Lodging, &told, &baggage)?;
     drop(baggage);
     fault::point("engine_lodging_sent");
@@ -302,7 +319,7 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
     let guarantees = guarantee::compute(&spec, &findings);
     spec.floors.check(&guarantees)?;
     fault::point("engine_box_ready");
-    let lifeline = spec.dies_with_maker.then_some(Lifeline::Socket(control));
+    let lifeline = spec.dies_with_maker.then_some(Lifeline::Socket(ours));
     let live = LiveBox { container, link: Link::Shared { directory, pidfd, agent }, _lifeline: lifeline };
     Ok(Made { live, guarantees })
 }

@@ -17,6 +17,7 @@ pub(crate) fn config_hash(inner: &Inner, prepared: &Prepared) -> String {
     let mut facts = create::facts(inner, prepared, profile.as_deref());
     // What the image and the machine add is none of the configuration.
     (facts.image_volumes, facts.image_has_healthcheck, facts.nproc, facts.storage_quota) = (&[], false, None, false);
+    (facts.mounted_files, facts.has_ipv6) = (Vec::new(), false);
     digest(container::container(&prepared.spec, &facts))
 }
 

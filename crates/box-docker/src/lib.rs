@@ -20,6 +20,7 @@ mod knock;
 mod labels;
 mod live;
 mod lodging;
+mod memory;
 mod network;
 mod orphans;
 mod podman;

@@ -40,6 +40,7 @@ pub(crate) fn lodging(
         oom_kills: None,
         journal: None,
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
+        maker: None,
     }
 }
 

@@ -88,7 +88,9 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     sights.extend(show_mounts(inner, spec, std::mem::take(&mut prepared.grants), &ids, &pidfd)?);
     fault::point("jail_mounts_attached");
     attach_network(&mut record, &directory, &cgroup, agent_pid)?;
-    let (lodging, baggage) = lodge(inner, spec, &prepared, &record, &ids, &cgroup, sights, listener)?;
+    let (mut lodging, mut baggage) = lodge(inner, spec, &prepared, &record, &ids, &cgroup, sights, listener)?;
+    let (lifeline, maker) = UnixStream::pair().map_err(|error| Error::io("making a lifeline", error))?;
+    lodging.maker = Some(baggage.add(maker.into()));
     handover::send(&control, Kind::Lodging, &lodging, &baggage)?;
     drop(baggage);
     fault::point("jail_lodging_sent");
@@ -98,7 +100,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let guarantees = guarantee::compute(spec, &findings);
     spec.floors.check(&guarantees)?;
     fault::point("jail_ready");
-    let lifeline = spec.dies_with_maker.then_some(control);
+    let lifeline = spec.dies_with_maker.then_some(lifeline);
     Ok(Made { agent, pidfd, cgroup: record.cgroup, directory, guarantees, lifeline })
 }
 
@@ -303,6 +305,7 @@ fn lodge(
         oom_kills: None,
         journal,
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
+        maker: None,
     };
     Ok((lodging, baggage))
 }

@@ -75,6 +75,9 @@ pub struct Lodging {
     pub journal: Option<DescriptorIndex>,
     /// What ends the box besides the host's explicit word.
     pub lifeline: Lifeline,
+    /// Which of the descriptors sent along ends with the maker. The stream over which this was sent has a name that the workload can
+    /// see as long as it is open; without one of these it is kept all the same.
+    pub maker: Option<DescriptorIndex>,
 }
 
 /// Something that must be found in the box, because the host decided on it: a mount that shows another object is an attack.

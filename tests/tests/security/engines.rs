@@ -129,7 +129,8 @@ async fn two_instances_leave_each_other_alone(ground: Arc<Ground>) -> Result<()>
         let error = other.backend.adopt(&one.handle).await;
         ensure!(!matches!(error, Ok(box_core::Liveness::Running)), "it adopts a box of the first");
         theirs.destroy().await?;
-        drop(other);
+        drop(theirs);
+        other.end().await?;
     }
     ensure!(one.check("cat /workspace/note").await? == "kept", "the box of the first was touched");
     Ok(())
@@ -239,7 +240,7 @@ async fn come_and_go(ground: &Ground) -> Result<()> {
     for _ in 0..2 {
         let other = Ground::open(ground.name()).await?;
         other.make(&spec()).await?.destroy().await?;
-        other.clear().await?;
+        other.end().await?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod engines;
 mod expectations;
 mod file_tools;
 mod fixtures;
+mod gaps;
 mod observation;
 mod special;
 
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use box_core::{BackendName, Dimension, Level, Network};
 use box_tests::corpus::{self, Corpus, CorpusCase};
 use box_tests::engines::why_not;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {
+    gaps::all_are_told()?;
     let corpus = corpus::load()?;
     let is_list = selection.list;
     let mut suite = Suite::new("security", selection);
@@ -189,17 +191,12 @@ async fn attack(world: &World, case: &CorpusCase, network: Network, table: &Mute
         ];
         table.row(cells.map(String::as_str));
     }
-    let broken: Vec<String> = found
-        .into_iter()
-        .filter_map(|(name, found)| match found {
-            Found::Broken(why) => Some(format!("{name}: {why}")),
-            Found::Held | Found::Apart(_) => None,
-        })
-        .collect();
-    if broken.is_empty() {
-        return Ok(());
-    }
-    bail!("{} [{}]", broken.join("; "), observed.detail)
+    let broken = |(name, found): (String, Found)| match found {
+        Found::Broken(why) => Some((name, why)),
+        Found::Held | Found::Apart(_) => None,
+    };
+    let broken: Vec<(String, String)> = found.into_iter().filter_map(broken).collect();
+    gaps::judge(&case.id, world.ground.name(), &broken, &observed.detail)
 }
 
 /// Cases that would harm the machine where a limit is not hard, with that limit.

@@ -87,6 +87,9 @@ pub(crate) fn read_verdict(bytes: [u8; 8], request: &ExecRequest) -> Refusal {
             (RefusalCode::NotFound, format!("{program}: not found in the box"))
         }
         (STAGE_EXEC, _) => (RefusalCode::NotExecutable, format!("{program}: {}", describe(errno))),
+        (STAGE_CONFINE, Errno::PERM) if request.user.is_some() => {
+            (RefusalCode::BadRequest, "user: every command of this box has the user of the box".to_owned())
+        }
         (STAGE_FORK, _) => (RefusalCode::OutOfProcesses, format!("no process could be started: {}", describe(errno))),
         _ => (RefusalCode::Internal, format!("the command could not be confined: {}", describe(errno))),
     };

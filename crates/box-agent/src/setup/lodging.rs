@@ -20,6 +20,7 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
         Some(index) => descriptors.take(index)?,
         None => dialler::listen().step("listen")?,
     };
+    let maker = lodging.maker.map(|index| descriptors.take(index)).transpose()?;
     let journal = lodging.journal.map(|index| descriptors.take(index)).transpose()?;
     let counted = lodging.oom_kills.map(|index| descriptors.take(index)).transpose()?;
     let tracking = match lodging.tracking {
@@ -55,7 +56,7 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
         read_only_mounts,
     };
     let Lodging { workload, seccomp, lifeline, .. } = lodging;
-    Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, verified })
+    Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, maker, verified })
 }
 
 /// Makes a directory and its parents where they are missing and may be made. A command that needs one that could not be made

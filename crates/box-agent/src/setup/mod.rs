@@ -57,6 +57,8 @@ pub(crate) struct Prepared {
     /// Where the output of journalled execs is kept. Nothing but the agent has a way to name it.
     pub(crate) journal: Option<OwnedFd>,
     pub(crate) lifeline: Lifeline,
+    /// What ends with the maker, where it is not the control socket.
+    pub(crate) maker: Option<OwnedFd>,
     pub(crate) verified: Verified,
 }
 
@@ -146,7 +148,7 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         read_only_mounts,
     };
     let Plan { workload, seccomp, lifeline, .. } = plan;
-    Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, verified })
+    Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, maker: None, verified })
 }
 
 /// What the agent needs of the place for execs: the place itself, and `cgroup.procs` up to the common parent.
