@@ -117,6 +117,8 @@ fn link_upstream(user: Option<&User>) -> Result<()> {
     let holder =
         system::network_holder(user.map(|user| (user.uid, user.gid))).context("making the upstream network")?;
     let pid = holder.id().to_string();
+    // In a house that suites use one after the other, the kernel may still be taking down the link of the one before.
+    let _ = run("ip", &["link", "delete", "sbtest0"]);
     run("ip", &["link", "add", "sbtest0", "type", "veth", "peer", "name", "sbtest1", "netns", &pid])?;
     run("ip", &["address", "add", "198.51.100.1/24", "dev", "sbtest0"])?;
     run("ip", &["link", "set", "sbtest0", "up"])?;

@@ -22,43 +22,65 @@ pub enum Difference {
     FewerWorkPlaces,
     /// The files of the root belong to somebody else than the workload.
     ForeignRoot,
+    /// The workload sees how many descriptors the agent has, but not what they are.
+    ListedAgent,
+}
+
+/// Whose boxes a difference is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Everybody,
+    OrdinaryUsers,
 }
 
 /// What is known, for whom, and why it is so.
-const KNOWN: &[(Difference, &[BackendName], &str)] = &[
+const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
     (
         Difference::ImagesByName,
         &[BackendName::Docker, BackendName::Podman],
+        Who::Everybody,
         "an engine has images by name; import a tar file with `strongbox image import`",
     ),
     (
         Difference::OneUser,
         &[BackendName::Docker, BackendName::Podman, BackendName::Nsjail],
+        Who::Everybody,
         "the agent has no capability in a house that others made, and so cannot become somebody else",
     ),
     (
         Difference::NamelessUser,
         &[BackendName::Docker, BackendName::Podman],
+        Who::Everybody,
         "an image has accounts of its own, and the workload's number is nobody's, so that it is nobody's on the host either",
     ),
     (
         Difference::SeparateStorage,
         &[BackendName::Docker, BackendName::Podman],
+        Who::Everybody,
         "each work place of a container is a file system of its own",
     ),
     (
         Difference::UnboundedDisk,
         &[BackendName::Docker, BackendName::Podman],
+        Who::Everybody,
         "a directory of the host is shown, and it has no limit of its own; the guarantee says absent",
     ),
     (
         Difference::FewerWorkPlaces,
         &[BackendName::Docker, BackendName::Podman],
+        Who::Everybody,
         "the root of an image is read-only but for /workspace, /tmp and /dev/shm",
+    ),
+    (
+        Difference::ListedAgent,
+        &[BackendName::Podman, BackendName::Nsjail],
+        Who::OrdinaryUsers,
+        "an ordinary user's agent is root of the user namespace that it was started in, and so is the workload",
     ),
     (
         Difference::ForeignRoot,
         &[BackendName::Docker, BackendName::Podman],
+        Who::Everybody,
         "the files of an image belong to its root, and nobody in a container is root",
     ),
 ];
@@ -66,7 +88,10 @@ const KNOWN: &[(Difference, &[BackendName], &str)] = &[
 impl Difference {
     /// Why it is so on this backend; none when it is not.
     pub fn reason(self, backend: BackendName) -> Option<&'static str> {
-        let known = KNOWN.iter().find(|(difference, backends, _)| *difference == self && backends.contains(&backend));
+        let is_root = rustix::process::geteuid().is_root();
+        let known = KNOWN.iter().find(|(difference, backends, who, _)| {
+            *difference == self && backends.contains(&backend) && (*who == Who::Everybody || !is_root)
+        });
         known.map(|(.., reason)| *reason)
     }
 
@@ -88,7 +113,8 @@ mod tests {
         for (difference, ..) in KNOWN {
             assert_eq!(difference.reason(BackendName::Native), None);
             assert!(difference.unless(BackendName::Native).is_ok());
-            assert!(difference.unless(BackendName::Docker).is_err());
         }
+        assert!(Difference::ImagesByName.unless(BackendName::Docker).is_err());
+        assert!(Difference::ImagesByName.unless(BackendName::Nsjail).is_ok());
     }
 }

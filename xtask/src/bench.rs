@@ -51,7 +51,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             Err(reason) => println!("skipped: {}: {reason:#}", peer.name),
         }
     }
-    let is_success = if wants_engines(&options.arguments) { among_engines(&bench, target)? } else { run::plainly(bench)? };
+    let is_success =
+        if wants_engines(&options.arguments) { among_engines(&bench, target)? } else { run::plainly(bench)? };
     Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

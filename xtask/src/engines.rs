@@ -73,6 +73,31 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// An ordinary user of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) home: PathBuf,
+}
+
+impl std::fmt::Display for Account {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}:{}:{}", self.uid, self.gid, self.home.display())
+    }
+}
+
+impl std::str::FromStr for Account {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.splitn(3, ':').collect::<Vec<_>>()[..] {
+            [uid, gid, home] => Ok(Self { uid: uid.parse()?, gid: gid.parse()?, home: PathBuf::from(home) }),
+            _ => bail!("{text:?} is not UID:GID:HOME"),
+        }
+    }
+}
+
 /// Engines that run until this is dropped.
 pub(crate) struct Engines {
     keeper: Child,
@@ -86,6 +111,19 @@ pub(crate) struct Engines {
 impl Engines {
     /// Installs what is missing, as far as we may, and starts what can be started. What cannot is told by [`Engines::missing`].
     pub(crate) fn start(target: &Path) -> Result<Self> {
+        let directory = target.join(format!("engines-{}", std::process::id()));
+        Self::start_in(target, &directory, None)
+    }
+
+    /// The same with nothing but a Podman of an ordinary user, who may not be able to enter the target directory.
+    pub(crate) fn start_as(target: &Path, account: &Account) -> Result<Self> {
+        let place = tempfile::Builder::new().prefix("strongbox-engines-").tempdir()?;
+        std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        // From here on it is the keeper's to remove.
+        Self::start_in(target, &place.keep(), Some(account))
+    }
+
+    fn start_in(target: &Path, directory: &Path, account: Option<&Account>) -> Result<Self> {
         ensure!(machine::is_root(), "not root; engines in namespaces of their own need it");
         let mut missing: Vec<String> = packages::install(&PACKAGES)
             .into_iter()
@@ -97,7 +135,7 @@ impl Engines {
             Ok(program) => environment.push((NSJAIL_VARIABLE.to_owned(), program.display().to_string())),
             Err(error) => missing.push(format!("nsjail: {error:#}")),
         }
-        let mut keeper = keeper::command(&target.join(format!("engines-{}", std::process::id())), &image)?;
+        let mut keeper = keeper::command(directory, &image, account)?;
         // A group of its own: an interrupt at the terminal must reach us and not the one who tidies up after us.
         keeper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut keeper = keeper.spawn().context("starting the keeper of the engines")?;
@@ -136,6 +174,15 @@ impl Engines {
     pub(crate) fn enter(&self, command: &Command) -> Command {
         let mut inside = self.entrance.command(command);
         inside.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        inside
+    }
+
+    /// The same for a command that shall know nothing of our environment.
+    pub(crate) fn enter_without_ours(&self, command: &Command) -> Command {
+        let known = self.enter(command);
+        let mut inside = Command::new(known.get_program());
+        inside.args(known.get_args()).env_clear();
+        inside.envs(known.get_envs().filter_map(|(name, value)| Some((name, value?))));
         inside
     }
 

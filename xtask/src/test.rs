@@ -96,6 +96,11 @@ const STAGES: &[Stage] = &[
         run: |it| suites::among_engines(it, "contract", &["native", "docker", "podman", "nsjail"]),
     },
     Stage {
+        name: "contract-podman-rootless",
+        proves: "the same on an ordinary user's own Podman",
+        run: |it| suites::rootless_podman(it, "contract"),
+    },
+    Stage {
         name: "security-root",
         proves: "attacks are contained, as root",
         run: |it| suites::as_root(it, "security"),

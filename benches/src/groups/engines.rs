@@ -1,18 +1,19 @@
 //! Commands in live containers of Docker and Podman: by our agent, by the engine's program and by its API, taking turns. And boxes that
 //! are made anew, beside boxes that waited.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use box_core::{Backend, ExecIo, Handle, MountPolicy, link};
 use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings, PullPolicy};
 use box_host::InstanceKind;
 use box_wire::{Exit, Program};
 
-use super::launch::{Subject, take_turns};
+use super::launch::{Subject, Times, take_turns};
 use crate::boxes::{Boxes, default_spec, request};
 use crate::commands::{self, TRUE};
 use crate::engine_api::EngineApi;
@@ -79,123 +80,115 @@ const LOOKS_MAX: u32 = 6000;
 /// The group. An engine that is not here is told of.
 pub(crate) fn measure(boxes: &Boxes, options: &Options, directory: &Path, report: &mut Report) -> Result<()> {
     for names in [&DOCKER, &PODMAN] {
-        match std::env::var(names.variable) {
-            Ok(address) => on_engine(boxes, options, directory, report, names, &address)?,
-            Err(_) => {
-                report.skip(names.exec, format!("{} is not set; use `cargo xtask bench -- --only engines`", names.variable));
+        if let Ok(address) = std::env::var(names.variable) {
+            Place { boxes, options, directory, names, address }.measure(report)?;
+        } else {
+            let reason = format!("{} is not set; use `cargo xtask bench -- --only engines`", names.variable);
+            report.skip(names.exec, reason);
+        }
+    }
+    Ok(())
+}
+
+/// One engine, and what is measured on it.
+struct Place<'a> {
+    boxes: &'a Boxes,
+    options: &'a Options,
+    directory: &'a Path,
+    names: &'static Names,
+    address: String,
+}
+
+impl Place<'_> {
+    fn measure(&self, report: &mut Report) -> Result<()> {
+        let plain = self.open(0).with_context(|| format!("opening {}", self.names.kind))?;
+        let outcome = self.execs(report, &plain).and_then(|()| {
+            let pooled = self.open(POOL)?;
+            let outcome = self.creates(report, &plain, &pooled);
+            self.close(pooled);
+            outcome
+        });
+        self.close(plain);
+        outcome
+    }
+
+    fn open(&self, pool_size: usize) -> Result<Arc<Engine>> {
+        let image = std::env::var("STRONGBOX_TEST_IMAGE").context("STRONGBOX_TEST_IMAGE names no image")?;
+        let address = Some(self.address.clone());
+        let settings =
+            EngineSettings { address, image, pull: PullPolicy::Never, pool_size, ..EngineSettings::default() };
+        let (state_dir, instance) = (self.directory.join("state-of-engines"), InstanceKind::Ephemeral);
+        let (kind, mount_policy) = (self.names.kind, MountPolicy::default());
+        let config = EngineConfig { kind, state_dir, mount_policy, instance, settings };
+        Ok(Arc::new(self.boxes.block_on(Engine::open(config))?))
+    }
+
+    fn close(&self, engine: Arc<Engine>) {
+        match Arc::into_inner(engine) {
+            Some(engine) => self.boxes.block_on(engine.close()),
+            None => eprintln!("bench: some containers could not be removed; the next run removes them"),
+        }
+    }
+
+    /// The same command in the same container by three ways.
+    fn execs(&self, report: &mut Report, engine: &Arc<Engine>) -> Result<()> {
+        let (boxes, names) = (self.boxes, self.names);
+        let handle = boxes.block_on(engine.create(&format!("bench-{}", names.kind).parse()?, &default_spec()))?;
+        let container = container_of(&handle)?;
+        let (api, mut program) = (EngineApi::at(&self.address)?, program(names, &self.address)?);
+        program.args(["exec", &container, "true"]);
+        let exec = || timed(names.exec, || boxes.block_on(exec_true(engine, &handle)));
+        let by_api = || timed(names.api, || api.exec_true(&container));
+        let by_program = || Ok(vec![(names.program, commands::time(&mut program)?)]);
+        let mut subjects = vec![
+            Subject { name: names.exec, every: 1, round: Box::new(exec) },
+            Subject { name: names.api, every: 1, round: Box::new(by_api) },
+            Subject { name: names.program, every: 1, round: Box::new(by_program) },
+        ];
+        for subject in &mut subjects {
+            for _ in 0..WARM_UP_ROUNDS {
+                (subject.round)().with_context(|| subject.name)?;
             }
         }
-    }
-    Ok(())
-}
-
-fn on_engine(
-    boxes: &Boxes,
-    options: &Options,
-    directory: &Path,
-    report: &mut Report,
-    names: &'static Names,
-    address: &str,
-) -> Result<()> {
-    let plain = boxes.block_on(open(directory, names, address, 0)).with_context(|| format!("opening {}", names.kind))?;
-    let outcome = execs(boxes, options, report, names, address, &plain);
-    let outcome = outcome.and_then(|()| creates(boxes, options, directory, report, names, address, &plain));
-    boxes.block_on(close(plain));
-    outcome
-}
-
-async fn open(directory: &Path, names: &Names, address: &str, pool_size: usize) -> Result<Arc<Engine>> {
-    let image = std::env::var("STRONGBOX_TEST_IMAGE").context("STRONGBOX_TEST_IMAGE names no image")?;
-    let address = Some(address.to_owned());
-    let settings =
-        EngineSettings { address, image, pull: PullPolicy::Never, pool_size, ..EngineSettings::default() };
-    let (state_dir, instance) = (directory.join("state-of-engines"), InstanceKind::Ephemeral);
-    let mount_policy = MountPolicy::default();
-    Ok(Arc::new(Engine::open(EngineConfig { kind: names.kind, state_dir, mount_policy, instance, settings }).await?))
-}
-
-async fn close(engine: Arc<Engine>) {
-    match Arc::into_inner(engine) {
-        Some(engine) => engine.close().await,
-        None => eprintln!("bench: some containers could not be removed; the next run removes them"),
-    }
-}
-
-fn execs(
-    boxes: &Boxes,
-    options: &Options,
-    report: &mut Report,
-    names: &'static Names,
-    address: &str,
-    engine: &Arc<Engine>,
-) -> Result<()> {
-    let handle = boxes.block_on(engine.create(&format!("bench-{}", names.kind).parse()?, &default_spec()))?;
-    let container = container_of(&handle)?;
-    let (api, mut program) = (EngineApi::at(address)?, program(names, address)?);
-    program.args(["exec", &container, "true"]);
-    let exec = || timed(names.exec, || boxes.block_on(exec_true(engine, &handle)));
-    let by_api = || timed(names.api, || api.exec_true(&container));
-    let by_program = || Ok(vec![(names.program, commands::time(&mut program)?)]);
-    let mut subjects = vec![
-        Subject { name: names.exec, every: 1, round: Box::new(exec) },
-        Subject { name: names.api, every: 1, round: Box::new(by_api) },
-        Subject { name: names.program, every: 1, round: Box::new(by_program) },
-    ];
-    for subject in &mut subjects {
-        for _ in 0..WARM_UP_ROUNDS {
-            (subject.round)().with_context(|| subject.name)?;
+        for (name, samples) in take_turns(subjects, (self.options.rounds() / FEWER).max(1))? {
+            report.time(GROUP, name, &samples);
         }
+        report.relate(names.api, names.exec);
+        report.relate(names.program, names.exec);
+        Ok(boxes.block_on(engine.destroy(&handle))?)
     }
-    for (name, samples) in take_turns(subjects, (options.rounds() / FEWER).max(1))? {
-        report.time(GROUP, name, &samples);
-    }
-    report.relate(names.api, names.exec);
-    report.relate(names.program, names.exec);
-    boxes.block_on(engine.destroy(&handle))?;
-    Ok(())
-}
 
-fn creates(
-    boxes: &Boxes,
-    options: &Options,
-    directory: &Path,
-    report: &mut Report,
-    names: &'static Names,
-    address: &str,
-    plain: &Arc<Engine>,
-) -> Result<()> {
-    let (api, pooled) = (EngineApi::at(address)?, boxes.block_on(open(directory, names, address, POOL))?);
-    let mut number = 0;
-    let mut round = |name: &'static str, engine: &Arc<Engine>| {
-        number += 1;
-        let id = format!("bench-{}-{number}", names.kind).parse()?;
-        // For both: whoever comes second must not find the engine busy with what the first has set off.
-        boxes.block_on(pool_is_full(&api))?;
+    /// Boxes that are made anew, and boxes that waited.
+    fn creates(&self, report: &mut Report, plain: &Arc<Engine>, pooled: &Arc<Engine>) -> Result<()> {
+        let (names, api, number) = (self.names, EngineApi::at(&self.address)?, Cell::new(0));
+        let subject = |name, engine| {
+            let (api, number) = (&api, &number);
+            let round = move || {
+                number.set(number.get() + 1);
+                self.create(api, engine, number.get()).map(|took| vec![(name, took)])
+            };
+            Subject { name, every: 1, round: Box::new(round) }
+        };
+        let subjects = vec![subject(names.cold, plain), subject(names.warm, pooled)];
+        for (name, samples) in take_turns(subjects, self.options.slow_rounds() * 2)? {
+            report.time(GROUP, name, &samples);
+        }
+        report.relate(names.cold, names.warm);
+        Ok(())
+    }
+
+    /// Makes a box, which must work, and says how long it took to make.
+    fn create(&self, api: &EngineApi, engine: &Arc<Engine>, number: u32) -> Result<Duration> {
+        let id = format!("bench-{}-{number}", self.names.kind).parse()?;
+        // Also for a box that is made anew: it must not find the engine busy with what the one before has set off.
+        self.boxes.block_on(pool_is_full(api))?;
         let start = Instant::now();
-        let handle = boxes.block_on(engine.create(&id, &default_spec()))?;
+        let handle = self.boxes.block_on(engine.create(&id, &default_spec()))?;
         let took = start.elapsed();
-        boxes.block_on(exec_true(engine, &handle))?;
-        boxes.block_on(engine.destroy(&handle))?;
-        Ok::<_, anyhow::Error>(vec![(name, took)])
-    };
-    let mut outcome = Ok(());
-    let mut samples = [crate::samples::Samples::default(), crate::samples::Samples::default()];
-    for _ in 0..options.slow_rounds() * 2 {
-        for (index, (name, engine)) in [(names.cold, plain), (names.warm, &pooled)].into_iter().enumerate() {
-            match round(name, engine) {
-                Ok(times) => times.into_iter().for_each(|(_, took)| samples[index].push(took)),
-                Err(error) => outcome = Err(error),
-            }
-        }
-        if outcome.is_err() {
-            break;
-        }
+        self.boxes.block_on(exec_true(engine, &handle))?;
+        self.boxes.block_on(engine.destroy(&handle))?;
+        Ok(took)
     }
-    report.time(GROUP, names.cold, &samples[0]);
-    report.time(GROUP, names.warm, &samples[1]);
-    report.relate(names.cold, names.warm);
-    boxes.block_on(close(pooled));
-    outcome
 }
 
 /// Waits until as many containers wait as are to.
@@ -207,10 +200,10 @@ async fn pool_is_full(api: &EngineApi) -> Result<()> {
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    anyhow::bail!("the pool is never full")
+    bail!("the pool is never full")
 }
 
-fn timed(name: &'static str, run: impl FnOnce() -> Result<()>) -> Result<Vec<(&'static str, Duration)>> {
+fn timed(name: &'static str, run: impl FnOnce() -> Result<()>) -> Result<Times> {
     let start = Instant::now();
     run()?;
     Ok(vec![(name, start.elapsed())])

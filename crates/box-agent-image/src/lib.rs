@@ -28,11 +28,11 @@ pub fn sealed_unreadable() -> io::Result<BorrowedFd<'static>> {
 }
 
 fn once(place: &'static OnceLock<OwnedFd>, mode: u32) -> io::Result<BorrowedFd<'static>> {
-    if let Some(made) = place.get() {
-        return Ok(made.as_fd());
+    if let Some(ready) = place.get() {
+        return Ok(ready.as_fd());
     }
-    let made = seal(AGENT, mode)?;
-    Ok(place.get_or_init(|| made).as_fd())
+    let sealed = seal(AGENT, mode)?;
+    Ok(place.get_or_init(|| sealed).as_fd())
 }
 
 fn seal(bytes: &[u8], mode: u32) -> io::Result<OwnedFd> {

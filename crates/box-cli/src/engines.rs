@@ -133,6 +133,10 @@ impl Engines {
     }
 
     async fn open_engine(&self, kind: EngineKind, settings: &EngineSettings) -> Result<Opened> {
+        Ok(Opened::Engine(Box::new(self.connect(kind, settings).await?)))
+    }
+
+    async fn connect(&self, kind: EngineKind, settings: &EngineSettings) -> Result<Engine> {
         let config = EngineConfig {
             kind,
             state_dir: self.state_dir.clone(),
@@ -140,7 +144,7 @@ impl Engines {
             instance: self.instance.clone(),
             settings: settings.clone(),
         };
-        Ok(Opened::Engine(Box::new(Engine::open(config).await?)))
+        Engine::open(config).await
     }
 
     async fn open_nsjail(&self) -> Result<Opened> {
@@ -149,6 +153,7 @@ impl Engines {
             mount_policy: self.mount_policy(),
             instance: self.instance.clone(),
             program: self.nsjail_program.clone(),
+            images: self.images.clone(),
         };
         Ok(Opened::Nsjail(Nsjail::open(config).await?))
     }
@@ -156,7 +161,9 @@ impl Engines {
     /// The images of one of them.
     pub(crate) async fn images(&self, name: BackendName) -> Result<Arc<dyn ImageStore>> {
         match name {
-            BackendName::Native => {
+            BackendName::Docker => Ok(Arc::new(self.connect(EngineKind::Docker, &self.docker).await?.images())),
+            BackendName::Podman => Ok(Arc::new(self.connect(EngineKind::Podman, &self.podman).await?.images())),
+            BackendName::Native | BackendName::Nsjail => {
                 let (path, config) = (self.state_dir.clone(), self.images.clone());
                 let opened = box_host::blocking(move || {
                     let state = State::open(&path)?;
@@ -166,7 +173,6 @@ impl Engines {
                 });
                 Ok(Arc::new(opened.await?))
             }
-            BackendName::Docker | BackendName::Podman | BackendName::Nsjail => Err(not_built(name)),
         }
     }
 

@@ -14,7 +14,8 @@ pub struct BoxSpec {
     pub network: Network,
     /// Where its root file system comes from.
     pub image: Image,
-    /// The image as it was asked for, by a name that an engine may know better than we do; `host` for one that nobody allowed.
+    /// The image as it was asked for, by a name that an engine may know better than we do; `host` for one that an engine
+    /// must not look for.
     pub image_name: String,
     /// The backend that it must live on, where not any will do.
     pub backend: Option<BackendName>,

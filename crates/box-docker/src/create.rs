@@ -19,7 +19,7 @@ use crate::backend::Inner;
 use crate::client::{setup, status};
 use crate::container::{self, Facts, Mounts, Place, Way};
 use crate::facts::{Ids, Reach};
-use crate::guarantee::{self, Findings, Source};
+use crate::guarantee::{self, Findings, Source, Wall};
 use crate::images::ImageFacts;
 use crate::knock::{self, Knocked};
 use crate::live::{Lifeline, Link, LiveBox};
@@ -314,7 +314,7 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
         separation,
         places,
         root_quota,
-        engine_filter: inner.profile(spec.syscalls).is_some(),
+        wall: Wall::of(inner.profile(spec.syscalls).as_deref()),
     };
     let guarantees = guarantee::compute(&spec, &findings);
     spec.floors.check(&guarantees)?;

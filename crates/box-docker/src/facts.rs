@@ -20,6 +20,8 @@ pub(crate) struct EngineFacts {
     pub(crate) ids: Ids,
     /// Whether it shares files and kernel with us.
     pub(crate) reach: Reach,
+    /// Whether containers run on a kernel of their own.
+    pub(crate) has_own_kernel: bool,
     /// How it stores containers, and on what.
     pub(crate) storage: String,
     /// Runtimes that it knows.
@@ -74,6 +76,7 @@ impl EngineFacts {
             version: info.server_version.clone().unwrap_or_default(),
             ids: if maps { Ids::Mapped } else { Ids::Same },
             reach: if remote || foreign { Reach::Remote } else { Reach::Shared },
+            has_own_kernel: foreign,
             storage: format!("{}{backing}", info.driver.as_deref().unwrap_or("unknown storage")),
             runtimes,
             default_runtime,

@@ -29,8 +29,26 @@ pub(crate) struct Findings<'a> {
     pub(crate) places: Vec<(Place, Option<Size>)>,
     /// Whether the engine bounds what is written to the root.
     pub(crate) root_quota: bool,
-    /// Whether the engine took our filter of system calls for the container as a whole.
-    pub(crate) engine_filter: bool,
+    /// What stands between its system calls and the host.
+    pub(crate) wall: Wall,
+}
+
+/// What stands between the system calls of a container and the host, beside the filter that every command has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wall {
+    /// Nothing else.
+    None,
+    /// A filter for the container as a whole.
+    Filter,
+    /// A kernel of its own; no filter is needed then, and there is none.
+    OwnKernel,
+}
+
+impl Wall {
+    /// The wall that a profile is.
+    pub(crate) fn of(profile: Option<&str>) -> Self {
+        if profile.is_some() { Self::Filter } else { Self::None }
+    }
 }
 
 /// Where limits were read.
@@ -69,9 +87,12 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let rootfs = format!("{root}, {} read-only mounts verified, {landlock}", findings.verified.read_only_mounts);
     guarantees.set(Dimension::Rootfs, Level::Hard, rootfs);
     let confined = if findings.verified.workload_confined { Level::Hard } else { Level::Absent };
-    let outer = if findings.engine_filter { ", in a container with a filter of its own" } else { "" };
-    let syscalls = format!("an allow-list of system calls, no capability in any set, no_new_privs{outer}");
-    guarantees.set(Dimension::Syscalls, confined, syscalls);
+    let wall = match findings.wall {
+        Wall::None => "an allow-list of system calls",
+        Wall::Filter => "an allow-list of system calls, in a container with a filter of its own",
+        Wall::OwnKernel => "a kernel of its own, which answers every system call",
+    };
+    guarantees.set(Dimension::Syscalls, confined, format!("{wall}; no capability in any set, no_new_privs"));
     set_identity(&mut guarantees, findings);
     let why = "a walk over descendants, then the whole container: an engine lets nobody make cgroups inside of one";
     guarantees.set(Dimension::Kill, Level::Soft, why);
@@ -177,7 +198,7 @@ mod tests {
             separation: Separation::Empty,
             places: places(spec, workload, &[]).into_iter().map(sized).collect(),
             root_quota: false,
-            engine_filter: true,
+            wall: Wall::Filter,
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bollard::models::ContainerSummary;
 use bollard::query_parameters::ListContainersOptions;
-use box_core::Result;
+use box_core::{Error, Result};
 use box_host::instance::{self, Instance};
 use futures_util::StreamExt;
 
@@ -35,7 +35,7 @@ pub(crate) async fn sweep(client: &Client, identity: &Identity, instance: &Insta
     let records: Vec<Record> =
         instance.list().iter().filter_map(|id| Record::read(instance.open_box(id).ok()?)).collect();
     let mut doomed = Vec::new();
-    for container in list(client).await? {
+    for container in list_or_mend(client, &records).await? {
         let labels = container.labels.clone().unwrap_or_default();
         let verdict = verdict(&labels, &names(&container), identity, instance::is_dead);
         let remove = match verdict {
@@ -60,6 +60,30 @@ pub(crate) async fn sweep(client: &Client, identity: &Identity, instance: &Insta
         }
     }
     Ok(())
+}
+
+/// The list, if need be after the removal of boxes of ours that are dead. Podman refuses to list anything while it has one container that it
+/// was removing when it was killed. Where it is nobody's of ours, there is no list, and what nobody remembers stays for another start: that is
+/// no reason to make no boxes.
+async fn list_or_mend(client: &Client, records: &[Record]) -> Result<Vec<ContainerSummary>> {
+    let refused = match list(client).await {
+        Err(error @ Error::Setup { .. }) => error,
+        listed => return listed,
+    };
+    tracing::warn!(error = %refused, "the engine refuses to list its containers; those of dead boxes are removed first");
+    let is_dead = |record: &&Record| record.agent.is_none_or(|agent| agent.open().is_none());
+    for container in records.iter().filter(is_dead).filter_map(|record| record.container.as_ref()) {
+        if let Err(error) = destroy::remove(client, container).await {
+            tracing::warn!(container.id = %container, error = %error, "a container cannot be removed yet");
+        }
+    }
+    match list(client).await {
+        Err(error @ Error::Setup { .. }) => {
+            tracing::warn!(error = %error, "the engine refuses to list its containers; what nobody remembers stays");
+            Ok(Vec::new())
+        }
+        listed => listed,
+    }
 }
 
 /// Every container that carries a mark of ours, running or not.

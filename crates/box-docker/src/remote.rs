@@ -27,7 +27,7 @@ use crate::cgroup::Enforced;
 use crate::client::{Client, setup, status};
 use crate::container::{self, AGENT, Facts, HOME, Way};
 use crate::create::{self, Made, Prepared};
-use crate::guarantee::{self, Findings, Source};
+use crate::guarantee::{self, Findings, Source, Wall};
 use crate::live::{Lifeline, Link, LiveBox};
 use crate::record::Record;
 use crate::tmpfs::Size;
@@ -127,7 +127,11 @@ pub(crate) async fn create(
     let mut streams = attach(&inner.client, &container).await?;
     create::start(inner, &container, &prepared.image_name).await?;
     fault::point("engine_container_started");
-    let told = lodging::lodging(spec, prepared.workload, &prepared.image.volumes, Vec::new(), prepared.programs());
+    // A kernel that a box has for itself needs no filter, and may not understand ours.
+    let filters = if inner.facts.has_own_kernel { Vec::new() } else { prepared.programs() };
+    let mut told = lodging::lodging(spec, prepared.workload, &prepared.image.volumes, Vec::new(), filters);
+    // It may be a kernel that only looks like Linux.
+    told.rlimits = lodging::USUAL_LIMITS.to_vec();
     let told = frame::encode(Kind::Lodging, &told)?;
     let verified = tokio::time::timeout(ANSWER_WAIT, lodge(&mut streams, &told)).await;
     let verified = verified.map_err(|_| setup("agent", "it did not finish in time"))??;
@@ -145,7 +149,7 @@ pub(crate) async fn create(
         separation: prepared.network.separation,
         places: container::places(spec, prepared.workload, &prepared.image.volumes).into_iter().map(word).collect(),
         root_quota,
-        engine_filter: profile.is_some(),
+        wall: if inner.facts.has_own_kernel { Wall::OwnKernel } else { Wall::of(profile.as_deref()) },
     };
     let guarantees = guarantee::compute(spec, &findings);
     spec.floors.check(&guarantees)?;

@@ -61,7 +61,7 @@ fn take_all(
     name: Option<&ImageName>,
     cancel: &CancellationToken,
 ) -> Result<Vec<ImageInfo>, Failure> {
-    let _busy = store.busy()?;
+    let _busy = store.busy_now()?;
     let files = Files::open(store, path, config, cancel)?;
     let offers = if layout::is_one(&files)? {
         layout::offers(&files)?

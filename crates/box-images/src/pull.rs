@@ -55,7 +55,7 @@ async fn pull_in_turn(
     }
     let credentials = Credentials::for_registry(config.auth_file.as_deref(), name.registry())?;
     let registry = Registry::new(name, credentials)?;
-    let _busy = store.busy()?;
+    let _busy = store.busy().await?;
     let found = find(&registry, name).await?;
     let mut fetches = Vec::new();
     for layer in &found.manifest.layers {
@@ -63,8 +63,12 @@ async fn pull_in_turn(
     }
     futures_util::stream::iter(fetches).buffered(FETCHES_MAX).try_collect::<()>().await?;
     let record = build(store, config, found.manifest, found.config, found.digest, progress).await?;
-    record::remember(store, &record, found.index.as_ref(), std::slice::from_ref(name))?;
-    Ok(record.info(name.to_string()))
+    let (store, name) = (Arc::clone(store), name.clone());
+    Ok(blocking(move || {
+        record::remember(&store, &record, found.index.as_ref(), std::slice::from_ref(&name))?;
+        Ok(record.info(name.to_string()))
+    })
+    .await?)
 }
 
 /// An image as a registry tells it.

@@ -90,8 +90,18 @@ impl Store {
     }
 
     /// Says that an image is being made.
-    pub(crate) fn busy(&self) -> Result<File> {
+    pub(crate) fn busy_now(&self) -> Result<File> {
         self.wait_for("busy", Held::Shared)
+    }
+
+    /// The same, where others must not be kept waiting.
+    pub(crate) async fn busy(&self) -> Result<File> {
+        loop {
+            if let Some(file) = self.try_held("busy", FlockOperation::NonBlockingLockShared)? {
+                return Ok(file);
+            }
+            tokio::time::sleep(LOCK_PAUSE).await;
+        }
     }
 
     /// The lock under which nothing is being made; nothing while something is.
@@ -131,8 +141,12 @@ impl Store {
     }
 
     fn try_alone(&self, name: &str) -> Result<Option<File>> {
+        self.try_held(name, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn try_held(&self, name: &str, operation: FlockOperation) -> Result<Option<File>> {
         let file = self.lock_file(name)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(&file, operation) {
             Ok(()) => Ok(Some(file)),
             Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
             Err(errno) => Err(Error::io("locking the images", errno)),

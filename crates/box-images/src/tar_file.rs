@@ -29,7 +29,7 @@ pub(crate) fn tree_of(store: &Arc<Store>, path: &Path, limits: &ImageLimits) -> 
     if let Some(key) = known(store, &before)? {
         return Ok(key);
     }
-    let _busy = store.busy()?;
+    let _busy = store.busy_now()?;
     let _turn = store.turn_now(Turn::Tree, &before)?;
     // Whoever had the turn before us may have been after the same image.
     if let Some(key) = known(store, &before)? {

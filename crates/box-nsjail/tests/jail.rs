@@ -213,8 +213,8 @@ async fn an_image_is_the_root_and_is_never_written() {
     std::os::unix::fs::symlink("/etc", tree.join("workspace")).unwrap();
     let error = stage.create(&BoxSpec { image, ..spec() }).await.unwrap_err();
     assert_eq!(error.code(), "bad_image", "{error}");
-    let named = BoxSpec { image: Image::Named("python:3.12".to_owned()), ..spec() };
-    assert_eq!(stage.create(&named).await.unwrap_err().code(), "bad_image");
+    let named = BoxSpec { image: Image::Named("127.0.0.1:1/nothing:1".to_owned()), ..spec() };
+    assert_eq!(stage.create(&named).await.unwrap_err().code(), "unavailable");
     stage.close().await;
 }
 

@@ -70,8 +70,9 @@ fn main() -> ExitCode {
 
 async fn run(selection: Selection) -> Result<ExitCode> {
     let is_listing = selection.list;
+    let chosen = selection.backends();
     let mut suite = Suite::new("engines", selection);
-    for backend in BOTH.iter().filter(|backend| suite.backends().contains(backend)) {
+    for backend in BOTH.iter().filter(|backend| chosen.contains(backend)) {
         let daemon = if is_listing { Err(anyhow!("only listed")) } else { start(*backend) };
         let daemon = daemon.map(Arc::new).map_err(Arc::new);
         for case in CASES.iter().filter(|case| case.backends.contains(backend)) {

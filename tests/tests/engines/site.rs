@@ -105,8 +105,11 @@ impl Site {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_ours = |one: &&Value| !one["Names"].to_string().contains(&self.stranger_name);
         let containers = self.daemon.containers()?;
-        let mut left: Vec<String> =
-            containers.iter().filter(is_ours).map(|one| format!("container {} {}", one["Names"], one["State"])).collect();
+        let mut left: Vec<String> = containers
+            .iter()
+            .filter(is_ours)
+            .map(|one| format!("container {} {}", one["Names"], one["State"]))
+            .collect();
         left.extend(cgroups_of(&made));
         let is_of_box = |line: &String| made.iter().any(|container| line.contains(container));
         left.extend(leaks::mounts().into_iter().filter(is_of_box).map(|line| format!("mount {line}")));

@@ -78,6 +78,8 @@ async fn hardening_really_arrives(ground: Arc<Ground>) -> Result<()> {
     let dropped = asked["CapDrop"].as_array().map_or(0, Vec::len);
     // Docker says what it was told, Podman what became of it.
     let is_dropped = asked["CapDrop"].to_string().contains("ALL") || dropped > 10;
+    // To share with others what is Podman's default means that somebody has to ask for it; nobody does.
+    let is_private = asked["IpcMode"] == "private";
     let user = config["User"].as_str().unwrap_or_default();
     let checks = [
         ("CapDrop", is_dropped && asked["CapAdd"].as_array().is_none_or(Vec::is_empty)),
@@ -90,7 +92,7 @@ async fn hardening_really_arrives(ground: Arc<Ground>) -> Result<()> {
         ("Memory without swap", number("Memory") > 0 && number("Memory") == number("MemorySwap")),
         ("CpuQuota", number("CpuQuota") > 0 || number("NanoCpus") > 0),
         ("Ulimits", asked["Ulimits"].to_string().to_lowercase().contains("nofile")),
-        ("IpcMode", asked["IpcMode"] == "private"),
+        ("IpcMode", is_private || (ground.name() == BackendName::Podman && asked["IpcMode"] == "shareable")),
         ("no devices", asked["Devices"].as_array().is_none_or(Vec::is_empty)),
         ("not privileged", asked["Privileged"] == false),
         ("no socket of an engine", !mentions_engine(&container["Mounts"]) && !mentions_engine(&asked["Binds"])),
@@ -195,7 +197,7 @@ async fn whoever_kills_the_first_process_ends_the_box(ground: Arc<Ground>) -> Re
     ensure!(ended.as_ref().is_err_and(|error| error.code() == "box_gone"), "{ended:?}");
     let next = tokio::time::timeout(Duration::from_secs(20), one.shell("true")).await.context("the next hangs")?;
     ensure!(next.as_ref().is_err_and(|error| error.code() == "box_gone"), "{next:?}");
-    ensure!(!fs::exists(format!("/proc/{pid}/exe"))? || is_dead(pid), "a process outlived the first one");
+    dies(pid).await?;
     one.destroy().await?;
     Ok(())
 }
@@ -212,9 +214,16 @@ fn first_of(pid: i32) -> Result<i32> {
     host::processes().into_iter().find(is_first).map(|process| process.pid).context("no first process")
 }
 
-fn is_dead(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+/// Waits until a process is dead. That the socket of the first one is closed is heard before the kernel has killed the last.
+async fn dies(pid: i32) -> Result<()> {
+    for _ in 0..200 {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X'])) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bail!("a process outlived the first one")
 }
 
 /// What looks like ours and is not: a process, and where there are containers, one with a name like ours.

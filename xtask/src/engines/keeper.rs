@@ -2,13 +2,14 @@
 
 use super::house::House;
 use super::{
-    ARCHIVE_VARIABLE, DOCKER_VARIABLE, IMAGE_VARIABLE, PODMAN_CONFIGURATION_VARIABLE, PODMAN_ROOT_VARIABLE,
+    ARCHIVE_VARIABLE, Account, DOCKER_VARIABLE, IMAGE_VARIABLE, PODMAN_CONFIGURATION_VARIABLE, PODMAN_ROOT_VARIABLE,
     PODMAN_RUN_VARIABLE, PODMAN_VARIABLE, docker, image, podman,
 };
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::thread::ScopedJoinHandle;
 
 /// The name of the hidden verb.
 const VERB: &str = "keep-engines";
@@ -18,14 +19,20 @@ const VERB: &str = "keep-engines";
 pub(crate) struct Options {
     /// Where the engines may write; removed at the end
     directory: PathBuf,
-    /// The image that both get
+    /// The image that they get
     image: PathBuf,
+    /// Start Podman as this user instead of the engines of root
+    #[arg(long, value_name = "UID:GID:HOME")]
+    account: Option<Account>,
 }
 
 /// The command that starts a keeper.
-pub(super) fn command(directory: &Path, image: &Path) -> Result<Command> {
+pub(super) fn command(directory: &Path, image: &Path, account: Option<&Account>) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().context("finding ourselves")?);
     command.arg(VERB).arg(directory).arg(image);
+    if let Some(account) = account {
+        command.arg("--account").arg(account.to_string());
+    }
     Ok(command)
 }
 
@@ -54,21 +61,23 @@ fn furnish(house: &House, options: &Options) -> Result<()> {
     for group in &house.entrance.groups {
         say(&format!("group {}", group.display()))?;
     }
+    let Options { directory, image: archive, account } = options;
     let (docker, podman) = std::thread::scope(|scope| {
-        let docker = scope.spawn(|| docker::start(house, &options.directory, &options.image));
-        let podman = podman::start(house, &options.directory, &options.image);
-        (docker.join(), podman)
+        let docker = account.is_none().then(|| scope.spawn(|| docker::start(house, directory, archive)));
+        let podman = podman::start(house, directory, archive, account.as_ref());
+        (docker.map(ScopedJoinHandle::join), podman)
     });
-    let docker = docker.unwrap_or_else(|_| Err(anyhow::anyhow!("starting it went wrong in an unforeseen way")));
-    for (name, variable, started) in [("docker", DOCKER_VARIABLE, docker), ("podman", PODMAN_VARIABLE, podman)] {
+    let unforeseen = || anyhow::anyhow!("starting it went wrong in an unforeseen way");
+    let docker = docker.map(|docker| docker.unwrap_or_else(|_| Err(unforeseen())));
+    for (name, variable, started) in [("docker", DOCKER_VARIABLE, docker), ("podman", PODMAN_VARIABLE, Some(podman))] {
         match started {
-            Ok(address) => say(&format!("set {variable}={address}"))?,
-            Err(error) => say(&format!("missing {name}: {}", format!("{error:#}").replace('\n', " ")))?,
+            Some(Ok(address)) => say(&format!("set {variable}={address}"))?,
+            Some(Err(error)) => say(&format!("missing {name}: {}", format!("{error:#}").replace('\n', " ")))?,
+            None => {}
         }
     }
     say(&format!("set {IMAGE_VARIABLE}={}", image::NAME))?;
-    say(&format!("set {ARCHIVE_VARIABLE}={}", options.image.display()))?;
-    let directory = &options.directory;
+    say(&format!("set {ARCHIVE_VARIABLE}={}", archive.display()))?;
     say(&format!("set {PODMAN_CONFIGURATION_VARIABLE}={}", podman::configuration(directory).display()))?;
     say(&format!("set {PODMAN_ROOT_VARIABLE}={}", podman::root(directory).display()))?;
     say(&format!("set {PODMAN_RUN_VARIABLE}={}", podman::RUN_ROOT))?;

@@ -1,11 +1,13 @@
-//! A Podman service of our own, which speaks the protocol of Docker.
+//! A Podman service of our own, which speaks the protocol of Docker: root's, or an ordinary user's.
 
 use super::docker::{answers, spawn, succeed};
 use super::house::{House, RUN};
-use super::image;
+use super::{Account, image};
 use crate::machine;
 use anyhow::{Context, Result};
 use rustix::process::{Resource, getrlimit};
+use std::fs::File;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +16,9 @@ const FILES_MAX: u64 = 1 << 20;
 
 /// Where it keeps what it knows of running containers; what must not outlive the machine lies in `tmp` below it.
 pub(super) const RUN_ROOT: &str = "/run/engines/podman";
+
+/// Where an ordinary user finds programs.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
 /// What it is told on this machine.
 pub(super) fn configuration(directory: &Path) -> PathBuf {
@@ -26,41 +31,81 @@ pub(super) fn root(directory: &Path) -> PathBuf {
 }
 
 /// Starts the service, gives it the image, and returns its address.
-pub(super) fn start(house: &House, directory: &Path, archive: &Path) -> Result<String> {
+pub(super) fn start(house: &House, directory: &Path, archive: &Path, account: Option<&Account>) -> Result<String> {
     let program = machine::program("podman").context("podman is not installed")?;
-    let configuration = configuration(directory);
-    std::fs::write(&configuration, configuration_text())?;
-    let address = format!("unix://{RUN}/podman.sock");
-    let podman = |arguments: &[&str]| {
-        let mut command = Command::new(&program);
-        command.env("CONTAINERS_CONF", &configuration).arg("--root").arg(root(directory));
-        command.args(["--runroot", RUN_ROOT, "--tmpdir", &format!("{RUN_ROOT}/tmp")]);
-        command.args(arguments);
-        command
-    };
-    let archive = archive.display().to_string();
-    succeed(&mut house.entrance.command(&podman(&["import", "--quiet", &archive, image::NAME])))
-        .context("importing the image")?;
-    let log = directory.join("podman.log");
-    let mut service = spawn(house, &podman(&["system", "service", "--time", "0", &address]), &log)?;
-    answers(&mut service, || house.entrance.command(&remote(&program, &address)), &log)?;
+    std::fs::write(configuration(directory), configuration_text(account))?;
+    let podman = Podman { program, directory, account };
+    podman.make_places(house)?;
+    let mut import = house.entrance.command(&podman.command(&["import", "--quiet", "-", image::NAME]));
+    succeed(import.stdin(File::open(archive)?)).context("importing the image")?;
+    let (log, address) = (directory.join("podman.log"), format!("unix://{RUN_ROOT}/podman.sock"));
+    let mut service = spawn(house, &podman.command(&["system", "service", "--time", "0", &address]), &log)?;
+    answers(&mut service, || house.entrance.command(&podman.remote(&address)), &log)?;
     Ok(address)
 }
 
-/// Asks the service for its version. As a client of a service, Podman takes none of the other options.
-fn remote(program: &Path, address: &str) -> Command {
-    let mut command = Command::new(program);
-    command.args(["--remote", "--url", address, "version"]);
-    command
+/// Podman with its places, and whose it is.
+struct Podman<'a> {
+    program: PathBuf,
+    directory: &'a Path,
+    account: Option<&'a Account>,
+}
+
+impl Podman<'_> {
+    /// Makes the directories that it writes to, for whoever it runs as. The one that ends with the house is made there.
+    fn make_places(&self, house: &House) -> Result<()> {
+        std::fs::create_dir(root(self.directory))?;
+        let mut make = Command::new("install");
+        make.args(["-d", "-m", "700"]);
+        if let Some(Account { uid, gid, .. }) = self.account {
+            chown(root(self.directory), Some(*uid), Some(*gid))?;
+            make.args(["-o", &uid.to_string(), "-g", &gid.to_string()]);
+        }
+        succeed(&mut house.entrance.command(make.arg(RUN_ROOT)))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.bare();
+        command.arg("--root").arg(root(self.directory)).args(["--storage-driver", "overlay"]);
+        command.args(["--runroot", RUN_ROOT, "--tmpdir", &format!("{RUN_ROOT}/tmp")]);
+        command.args(arguments);
+        command
+    }
+
+    /// Asks the service for its version. As a client of a service, Podman takes none of the other options.
+    fn remote(&self, address: &str) -> Command {
+        let mut command = self.bare();
+        command.args(["--remote", "--url", address, "version"]);
+        command
+    }
+
+    fn bare(&self) -> Command {
+        let configuration = format!("CONTAINERS_CONF={}", configuration(self.directory).display());
+        let mut command = Command::new(if self.account.is_some() { "setpriv" } else { "env" });
+        match self.account {
+            Some(Account { uid, gid, home }) => {
+                let (uid, gid) = (uid.to_string(), gid.to_string());
+                command.args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "env", "-i", &configuration]);
+                command.arg(format!("PATH={PATH}")).arg(format!("HOME={}", home.display()));
+                command.arg(format!("XDG_RUNTIME_DIR={RUN_ROOT}"));
+            }
+            None => drop(command.arg(configuration)),
+        }
+        command.arg(&self.program);
+        command
+    }
 }
 
 /// What differs from what Podman would choose. It asks for more open files than root may have on every machine, and its usual runtime
 /// refuses machines on which both versions of cgroups are mounted.
-fn configuration_text() -> String {
+fn configuration_text(account: Option<&Account>) -> String {
     let files = getrlimit(Resource::Nofile).maximum.unwrap_or(FILES_MAX).min(FILES_MAX);
+    let networks = match account {
+        None => format!("[network]\nnetwork_config_dir = \"{RUN}/networks\"\n"),
+        Some(_) => String::new(),
+    };
     format!(
         "[containers]\ndefault_ulimits = [\"nofile={files}:{files}\", \"nproc=16384:16384\"]\n\
-         [engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n\
-         [network]\nnetwork_config_dir = \"{RUN}/networks\"\n"
+         [engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n{networks}"
     )
 }

@@ -1,5 +1,6 @@
 //! An ordinary user for the rootless half of the proof, and a directory where it finds what it runs.
 
+use crate::engines::Account;
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -43,6 +44,11 @@ impl TestUser {
             }
         }
         Self::find()?.with_context(|| format!("useradd worked, but there is no user {NAME}"))
+    }
+
+    /// The user as engines know it.
+    pub(super) fn account(&self) -> Account {
+        Account { uid: self.uid, gid: self.gid, home: self.home.clone() }
     }
 
     fn find() -> Result<Option<Self>> {

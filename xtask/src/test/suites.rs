@@ -6,6 +6,7 @@
 use super::delegation::Delegation;
 use super::rootless::{self, TestUser};
 use super::{Proof, Verdict};
+use crate::engines::Engines;
 use crate::run::Ending;
 use crate::{cargo, machine};
 use anyhow::{Context, Result};
@@ -65,6 +66,30 @@ pub(super) fn among_engines(proof: &mut Proof, suite: &str, backends: &[&str]) -
     if let Ok(table) = std::fs::read_to_string(reports.join(format!("{suite}-by-backend-root.md"))) {
         println!("{table}");
     }
+    verdict
+}
+
+/// Runs a suite as our test user, on a Podman that is the user's own.
+pub(super) fn rootless_podman(proof: &mut Proof, suite: &str) -> Result<Verdict> {
+    if !machine::is_root() {
+        return Ok(Verdict::Skipped("not root; engines of our own need it".into()));
+    }
+    let reports = report_directory(proof, &format!("{suite}-podman-rootless"))?;
+    let user = TestUser::ensure()?;
+    let artefacts = proof.artefacts()?;
+    let executable = artefacts.suites.get(suite).with_context(|| format!("{suite} was not built"))?;
+    let stage = rootless::Staging::new(&user, executable, &artefacts.strongbox)?;
+    let engines = Engines::start_as(&proof.target, &user.account())?;
+    for reason in engines.missing() {
+        proof.skip(reason.clone());
+    }
+    let verdict = run(proof, suite, ENGINES_TIME_MAX, |cases| {
+        let mut command = stage.command(&user);
+        command.args(["--backend", "podman"]).args(cases);
+        engines.enter_without_ours(&command)
+    });
+    engines.stop()?;
+    stage.collect_reports(&reports)?;
     verdict
 }
 

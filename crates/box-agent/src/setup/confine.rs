@@ -56,7 +56,11 @@ pub(super) fn confine_lodger<'a>(
         Ok(()) | Err(Errno::PERM) => {}
         Err(error) => return Err(Failure::new("groups", error)),
     }
-    rustix::thread::clear_ambient_capability_set().step("ambient")?;
+    match rustix::thread::clear_ambient_capability_set() {
+        // A kernel that only looks like Linux may have no such set, and then nothing is in it.
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(error) => return Err(Failure::new("ambient", error)),
+    }
     // Needs a capability that a well-made container does not have; where it has one, this takes the rest.
     sys::drop_bounding_set();
     rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
@@ -133,7 +137,7 @@ pub(super) fn verify_inheritance() -> Result<bool> {
 
 /// Whether uid 0 means nothing: by the bits, which need a capability to be set, or because nobody here can ever have one.
 fn root_is_powerless() -> Result<bool> {
-    Ok(rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS) || sys::bounding_set_is_empty())
+    Ok(sys::bounding_set_is_empty() || rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS))
 }
 
 fn become_user(user: User) -> Result<()> {

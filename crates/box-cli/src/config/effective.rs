@@ -159,7 +159,8 @@ impl Config {
             session_template: self.session_template.clone(),
             forced_session_template: self.forced_session_template.clone(),
             images: self.images.clone(),
-            allowed_images: self.allowed_images(),
+            allowed_images: self.allowed_images.clone(),
+            engine_images: self.engine_images(),
             ..ServiceConfig::default()
         }
     }
@@ -174,20 +175,19 @@ impl Config {
         }
     }
 
-    /// Images that callers may use: those that the operator allows, and the one that the engine uses anyway. Where an engine is only
-    /// one of several backends, its image is not allowed by that: another would have to fetch it.
-    fn allowed_images(&self) -> Vec<String> {
-        let own = match self.backend {
-            Wanted::One(BackendName::Docker) => Some(&self.docker.image),
-            Wanted::One(BackendName::Podman) => Some(&self.podman.image),
-            Wanted::One(BackendName::Native | BackendName::Nsjail) | Wanted::Auto => None,
-        };
-        self.allowed_images.iter().chain(own).cloned().collect()
+    /// The image that the engine uses anyway. Where an engine is only one of several backends, callers need permission to name its
+    /// image: another backend would have to fetch it.
+    fn engine_images(&self) -> Vec<String> {
+        match self.backend {
+            Wanted::One(BackendName::Docker) => vec![self.docker.image.clone()],
+            Wanted::One(BackendName::Podman) => vec![self.podman.image.clone()],
+            Wanted::One(BackendName::Native | BackendName::Nsjail) | Wanted::Auto => Vec::new(),
+        }
     }
 
     /// What names of images mean, and which may be used.
     pub(crate) fn image_policy(&self) -> ImagePolicy<'_> {
-        ImagePolicy { names: &self.images, allowed: &self.allowed_images }
+        ImagePolicy { names: &self.images, allowed: &self.allowed_images, own: &[] }
     }
 
     /// What the doors are given, but for the skills themselves.

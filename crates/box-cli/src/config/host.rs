@@ -128,7 +128,7 @@ impl Loader {
             Some(Setting { value: Value::Texts(allowed), .. }) => allowed.as_slice(),
             _ => &[],
         };
-        let policy = ImagePolicy { names: images, allowed };
+        let policy = ImagePolicy { names: images, allowed, own: &[] };
         let is_known = |image: &String| policy.decide(image, UnknownImage::Refused).is_ok();
         for profile in profiles.iter().filter(|profile| !is_known(&profile.image)) {
             let origin = self.by_key.get("profiles").map(|setting| setting.origin.to_string()).unwrap_or_default();

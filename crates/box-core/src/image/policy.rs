@@ -18,13 +18,15 @@ pub struct ImagePolicy<'a> {
     pub names: &'a BTreeMap<String, String>,
     /// Names of registries that callers may use, and patterns of them.
     pub allowed: &'a [String],
+    /// Names that engines use for boxes that name none. Naming them needs no permission.
+    pub own: &'a [String],
 }
 
 impl Default for ImagePolicy<'_> {
     /// Nothing but the host.
     fn default() -> Self {
         static NO_NAMES: BTreeMap<String, String> = BTreeMap::new();
-        Self { names: &NO_NAMES, allowed: &[] }
+        Self { names: &NO_NAMES, allowed: &[], own: &[] }
     }
 }
 
@@ -45,17 +47,17 @@ impl ImagePolicy<'_> {
         }
     }
 
-    /// The name under which an engine may look for the image of its own. A name that nobody allowed is none: where it only stands for
-    /// the host, an engine must not fetch it.
+    /// The name under which an engine may look for an image of its own. Doors to which unknown images mean the host bring the names
+    /// of a trusted program; but where the operator has a list, it holds for them as well, and what is not on it is no name.
     pub fn engine_name(&self, image: &str) -> String {
-        let is_known = self.names.contains_key(image) || self.allowed_name(image).is_some();
-        if is_known { image.to_owned() } else { "host".to_owned() }
+        let is_known = || self.names.contains_key(image) || self.allowed_name(image).is_some();
+        if self.allowed.is_empty() || is_known() { image.to_owned() } else { "host".to_owned() }
     }
 
     /// The name, if it is one and the operator allows it.
     pub fn allowed_name(&self, image: &str) -> Option<ImageName> {
         let name: ImageName = image.parse().ok()?;
-        self.allowed.iter().any(|pattern| matches(pattern, &name)).then_some(name)
+        self.allowed.iter().chain(self.own).any(|pattern| matches(pattern, &name)).then_some(name)
     }
 }
 
@@ -143,7 +145,7 @@ mod tests {
     fn decide(image: &str, names: &[(&str, &str)], allowed: &[&str]) -> Result<Image> {
         let names = names.iter().map(|(name, meaning)| ((*name).to_owned(), (*meaning).to_owned())).collect();
         let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
-        ImagePolicy { names: &names, allowed: &allowed }.decide(image, UnknownImage::Refused)
+        ImagePolicy { names: &names, allowed: &allowed, own: &[] }.decide(image, UnknownImage::Refused)
     }
 
     #[test]
@@ -207,14 +209,25 @@ mod tests {
     #[test]
     fn a_door_may_let_unknown_images_mean_the_host() {
         let (names, allowed) = (BTreeMap::new(), ["alpine:*".to_owned()]);
-        let policy = ImagePolicy { names: &names, allowed: &allowed };
+        let policy = ImagePolicy { names: &names, allowed: &allowed, own: &[] };
         assert_eq!(policy.decide("debian:12", UnknownImage::Host).unwrap(), Image::Host);
-        assert_eq!(
-            (policy.engine_name("debian:12"), policy.engine_name("alpine:3")),
-            ("host".into(), "alpine:3".into())
-        );
         let meant = Image::Named("docker.io/library/alpine:3".into());
         assert_eq!(policy.decide("alpine:3", UnknownImage::Host).unwrap(), meant, "what is allowed is meant");
+    }
+
+    #[test]
+    fn a_list_holds_for_what_engines_are_told_too() {
+        let (names, allowed) = (BTreeMap::from([("mine".to_owned(), "host".to_owned())]), ["alpine:*".to_owned()]);
+        let own = ["python:3".to_owned()];
+        let policy = ImagePolicy { names: &names, allowed: &allowed, own: &own };
+        for known in ["mine", "alpine:3", "python:3"] {
+            assert_eq!(policy.engine_name(known), known);
+        }
+        assert_eq!(policy.engine_name("debian:12"), "host");
+        let none = ImagePolicy { allowed: &[], ..policy };
+        assert_eq!(none.engine_name("debian:12"), "debian:12", "as LangBot's own runtime would");
+        assert!(none.decide("debian:12", UnknownImage::Refused).is_err(), "which is no permission at other doors");
+        assert!(none.decide("python:3", UnknownImage::Refused).is_ok());
     }
 
     #[test]

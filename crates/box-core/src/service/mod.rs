@@ -80,6 +80,8 @@ pub struct ServiceConfig {
     pub images: BTreeMap<String, String>,
     /// Names of images in registries that callers may use, and patterns of them; see [`ImagePolicy`].
     pub allowed_images: Vec<String>,
+    /// Images that engines use for boxes that name none. Naming them needs no permission.
+    pub engine_images: Vec<String>,
     /// Which session a query of an agent works in, unless its pipeline says otherwise.
     pub session_template: String,
     /// The same, whatever pipelines say. Blank means that they may.
@@ -106,6 +108,7 @@ impl Default for ServiceConfig {
             workspace_quota_mb: 0,
             images: images.map(|name| (name.to_owned(), "host".to_owned())).into(),
             allowed_images: Vec::new(),
+            engine_images: Vec::new(),
             session_template: crate::tools::DEFAULT_TEMPLATE.to_owned(),
             forced_session_template: String::new(),
             reap_every: Duration::from_secs(5),
@@ -117,7 +120,7 @@ impl Default for ServiceConfig {
 impl ServiceConfig {
     /// What names of images mean, and which may be used.
     pub fn image_policy(&self) -> ImagePolicy<'_> {
-        ImagePolicy { names: &self.images, allowed: &self.allowed_images }
+        ImagePolicy { names: &self.images, allowed: &self.allowed_images, own: &self.engine_images }
     }
 }
 

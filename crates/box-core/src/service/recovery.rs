@@ -50,10 +50,9 @@ struct Memory {
 }
 
 /// Puts everything that is remembered in the list, and recovers on each backend that something names: at once where it is there, else
-/// when it comes.
+/// when it comes. Those that only profiles name have no sessions, and nobody waits for them.
 pub(super) async fn start(inner: &Arc<Inner>) -> Result<()> {
-    let mut named: BTreeSet<BackendName> =
-        inner.config().profiles.iter().filter_map(|profile| profile.backend).collect();
+    let mut named = BTreeSet::new();
     for memory in memories(inner).await? {
         if memory.row.state == SessionState::Lost {
             keep_lost(inner, memory.row);
@@ -65,11 +64,15 @@ pub(super) async fn start(inner: &Arc<Inner>) -> Result<()> {
     }
     begin(inner, Arc::clone(&inner.backend)).await;
     let mut running = JoinSet::new();
-    for name in named {
-        let inner = Arc::clone(inner);
-        running.spawn(async move { begin(&inner, inner.backend_of(name)).await });
+    for name in &named {
+        let (inner, backend) = (Arc::clone(inner), inner.backend_of(*name));
+        running.spawn(async move { begin(&inner, backend).await });
     }
     while running.join_next().await.is_some() {}
+    let of_profiles: BTreeSet<_> = inner.config().profiles.iter().filter_map(|profile| profile.backend).collect();
+    for name in of_profiles.difference(&named) {
+        recover_later(inner, inner.backend_of(*name));
+    }
     Ok(())
 }
 
