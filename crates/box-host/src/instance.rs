@@ -155,27 +155,39 @@ fn open_private(path: &Path) -> Result<OwnedFd> {
 
 impl Instance {
     /// Starts an instance, or takes a persistent one over whose process is gone.
-    pub fn start(state: &State, kind: InstanceKind) -> Result<Self> {
-        let name = match &kind {
+    pub fn start(state: &State, kind: &InstanceKind) -> Result<Self> {
+        let name = match kind {
             InstanceKind::Ephemeral => format!("{EPHEMERAL}{}", random_name()?),
             InstanceKind::Persistent(name) => checked_name(name)?,
         };
+        // What a process that was killed had forked a moment before holds its lease until it has closed what it inherited.
+        let patience = Instant::now() + LEASE_WAIT;
+        loop {
+            if let Some(started) = Self::claim(state, &name, kind)? {
+                return Ok(started);
+            }
+            if Instant::now() >= patience {
+                return Err(Error::Unavailable {
+                    what: format!("the instance {name}"),
+                    reason: "another process is running it".to_owned(),
+                    fix: "stop that process, or choose another instance or state directory".to_owned(),
+                });
+            }
+            std::thread::sleep(LEASE_PAUSE);
+        }
+    }
+
+    /// Takes the lease of an instance, if nobody has it.
+    fn claim(state: &State, name: &str, kind: &InstanceKind) -> Result<Option<Self>> {
         let failed = |error: Errno| Error::io(format!("starting the instance {name}"), error);
-        let guard = guard(state)?;
+        let _guard = guard(state)?;
         let instances = open_directory(&state.run, "instances").map_err(failed)?;
-        make_directory(&instances, &name).map_err(failed)?;
-        let directory = open_directory(&instances, &name).map_err(failed)?;
-        let Some(lease) = lock_soon(&directory).map_err(failed)? else {
-            return Err(Error::Unavailable {
-                what: format!("the instance {name}"),
-                reason: "another process is running it".to_owned(),
-                fix: "stop that process, or choose another instance or state directory".to_owned(),
-            });
-        };
+        make_directory(&instances, name).map_err(failed)?;
+        let directory = open_directory(&instances, name).map_err(failed)?;
+        let Some(lease) = try_lock(&directory).map_err(failed)? else { return Ok(None) };
         make_directory(&directory, "boxes").map_err(failed)?;
         let boxes = open_directory(&directory, "boxes").map_err(failed)?;
-        drop(guard);
-        Ok(Self { name, kind, instances, directory, boxes, _lease: lease })
+        Ok(Some(Self { name: name.to_owned(), kind: kind.clone(), instances, directory, boxes, _lease: lease }))
     }
 
     /// Makes the directory of a new box. An existing one means that the id is taken.
@@ -324,18 +336,6 @@ pub(crate) fn guard(state: &State) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Takes the lease of an instance, if nobody has it or somebody is just giving it back: what a process that was killed had forked a
-/// moment before holds its lock until it has closed what it inherited.
-fn lock_soon(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
-    let patience = Instant::now() + LEASE_WAIT;
-    loop {
-        match try_lock(directory)? {
-            None if Instant::now() < patience => std::thread::sleep(LEASE_PAUSE),
-            taken_or_not => return Ok(taken_or_not),
-        }
-    }
-}
-
 /// Takes the lease of an instance, if nobody has it.
 fn try_lock(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -429,7 +429,7 @@ mod tests {
     fn a_living_instance_is_never_found_among_the_remains() {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
-        let living = Instance::start(&state, InstanceKind::Ephemeral).unwrap();
+        let living = Instance::start(&state, &InstanceKind::Ephemeral).unwrap();
         assert!(Remains::find(&state).unwrap().is_empty());
         let name = living.name.clone();
         let id: BoxId = "b".parse().unwrap();
@@ -450,12 +450,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
         let kind = InstanceKind::Persistent("main".to_owned());
-        let first = Instance::start(&state, kind.clone()).unwrap();
-        assert_eq!(Instance::start(&state, kind.clone()).unwrap_err().code(), "unavailable");
+        let first = Instance::start(&state, &kind).unwrap();
+        assert_eq!(Instance::start(&state, &kind).unwrap_err().code(), "unavailable");
         drop(first);
         // Tests beside this one fork, and a fork holds the lock until it is over; that is waited for.
-        assert!(Instance::start(&state, kind).is_ok());
-        assert!(Instance::start(&state, InstanceKind::Persistent("run-x".to_owned())).is_err());
+        assert!(Instance::start(&state, &kind).is_ok());
+        assert!(Instance::start(&state, &InstanceKind::Persistent("run-x".to_owned())).is_err());
     }
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
     fn journals_of_living_and_of_lasting_instances_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
-        let living = Instance::start(&state, InstanceKind::Ephemeral).unwrap();
+        let living = Instance::start(&state, &InstanceKind::Ephemeral).unwrap();
         let [alive, dead, lasting] = [&living.name, "run-0123", "main"].map(|owner| format!("{owner}.box"));
         for name in [&alive, &dead, &lasting] {
             let place = directory.path().join("journals").join(name);

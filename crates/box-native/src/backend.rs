@@ -132,7 +132,7 @@ impl Native {
             .map_err(|error| Error::io("opening /dev/null", error))?;
         let mut mount_policy = config.mount_policy;
         mount_policy.denied.push(state.path.clone());
-        let instance = Instance::start(&state, config.instance)?;
+        let instance = Instance::start(&state, &config.instance)?;
         fault::point("instance_made");
         let inner = Inner {
             instance,

@@ -120,7 +120,7 @@ impl Nsjail {
         images.release_the_dead(|name| state.has_box(name))?;
         let mut mount_policy = config.mount_policy;
         mount_policy.denied.push(state.path.clone());
-        let instance = Instance::start(&state, config.instance)?;
+        let instance = Instance::start(&state, &config.instance)?;
         fault::point("jail_instance_made");
         let inner = Inner {
             instance,

@@ -73,7 +73,27 @@ impl Service {
         workdir: Option<&GuestPath>,
         command: &str,
     ) -> Result<String> {
-        self.inner.line_with_skill(caller, id, named, workdir, command).await
+        let (session, activated, workspace) = match self.inner.find(caller, id) {
+            Ok(session) => {
+                let activated = lock(&session.activated).clone();
+                let workspace = session.with_config(|config| config.mount_path.clone());
+                (Some(session), activated, workspace)
+            }
+            Err(Error::SessionNotFound { .. }) => (None, BTreeSet::new(), limits::WORKSPACE.parse()?),
+            Err(error) => return Err(error),
+        };
+        let used = used_skill(&activated, &workspace, named, workdir, command)?;
+        let (Some(used), Some(session)) = (used, session) else { return Ok(command.to_owned()) };
+        if !self.inner.skill(caller, &used.name).await?.python_project {
+            return Ok(command.to_owned());
+        }
+        let inner = Arc::clone(&self.inner);
+        let entry =
+            AuditEntry { target: Some(used.name.clone()), ..entry(caller, "skill_prepare", Outcome::Started, id) };
+        self.inner.audit(entry).await;
+        // To its end, because the next one who needs the environment would begin anew.
+        let environment = self.inner.to_the_end(async move { inner.prepare(&session, &used).await }).await?;
+        Ok(environment.line(command)?)
     }
 }
 
@@ -159,37 +179,6 @@ impl Inner {
             Some(skill) => Ok(skill),
             None => Err(SkillTrouble::not_found(name, &skills.list(&caller.tenant).await?).into()),
         }
-    }
-
-    async fn line_with_skill(
-        self: &Arc<Self>,
-        caller: &Caller,
-        id: &SessionId,
-        named: Option<&str>,
-        workdir: Option<&GuestPath>,
-        command: &str,
-    ) -> Result<String> {
-        let (session, activated, workspace) = match self.find(caller, id) {
-            Ok(session) => {
-                let activated = lock(&session.activated).clone();
-                let workspace = session.with_config(|config| config.mount_path.clone());
-                (Some(session), activated, workspace)
-            }
-            Err(Error::SessionNotFound { .. }) => (None, BTreeSet::new(), limits::WORKSPACE.parse()?),
-            Err(error) => return Err(error),
-        };
-        let used = used_skill(&activated, &workspace, named, workdir, command)?;
-        let (Some(used), Some(session)) = (used, session) else { return Ok(command.to_owned()) };
-        if !self.skill(caller, &used.name).await?.python_project {
-            return Ok(command.to_owned());
-        }
-        let inner = Arc::clone(self);
-        let entry =
-            AuditEntry { target: Some(used.name.clone()), ..entry(caller, "skill_prepare", Outcome::Started, id) };
-        self.audit(entry).await;
-        // To its end, because the next one who needs the environment would begin anew.
-        let environment = self.to_the_end(async move { inner.prepare(&session, &used).await }).await?;
-        Ok(environment.line(command)?)
     }
 
     /// Has the box make the environment of a skill, or find that it is there.

@@ -102,7 +102,7 @@ impl Backend for Barren {
 
 /// A memory of one session, and of how often it was changed.
 #[derive(Debug, Default)]
-struct Memory {
+pub(super) struct Memory {
     sessions: Vec<SessionRow>,
     changes: Mutex<usize>,
 }

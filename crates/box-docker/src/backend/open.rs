@@ -30,7 +30,7 @@ pub(super) async fn open(config: EngineConfig) -> Result<Inner> {
     // Nothing of ours is shown to a box, whichever backend it belongs to.
     mount_policy.denied.extend([state.path.clone(), state_dir.canonicalize().unwrap_or(state_dir)]);
     let remains = Remains::find(&state)?;
-    let instance = Instance::start(&state, instance)?;
+    let instance = Instance::start(&state, &instance)?;
     fault::point("engine_instance_made");
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let opened = connect(kind, &settings, &state, &instance, &tasks, &stop).await;

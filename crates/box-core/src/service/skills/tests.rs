@@ -9,9 +9,8 @@ use box_wire::BoxId;
 
 use super::*;
 use crate::backend::{AgentStream, Backend, BackendName, Capabilities, Handle, Liveness, Stats};
+use crate::service::tests::Memory;
 use crate::session::SessionInfo;
-use crate::store::{Change, Loaded, Store, Wait};
-use crate::token::TokenRow;
 use crate::{BoxSpec, Guarantees, ServiceConfig, TenantId};
 
 /// A place where boxes are only written down.
@@ -63,26 +62,6 @@ impl Backend for Paper {
     }
 }
 
-/// A memory that forgets.
-#[derive(Debug)]
-struct Forgetful;
-
-#[async_trait]
-impl Store for Forgetful {
-    async fn load(&self) -> Result<Loaded> {
-        Ok(Loaded::default())
-    }
-    async fn write(&self, _change: Change, _wait: Wait) -> Result<()> {
-        Ok(())
-    }
-    async fn instance_id(&self) -> Result<String> {
-        Ok("test".to_owned())
-    }
-    async fn tokens(&self) -> Result<Vec<TokenRow>> {
-        Ok(Vec::new())
-    }
-}
-
 /// Skills of the default tenant.
 #[derive(Debug, Default)]
 struct Shelf {
@@ -121,7 +100,7 @@ impl World {
     async fn at(root: &Path, skills: &[(&str, &str)], shares_filesystem: bool) -> Self {
         let backend = Arc::new(Paper { made: Mutex::default(), shares_filesystem });
         let given: Arc<dyn Backend> = Arc::clone(&backend) as _;
-        let service = Service::open(given, Arc::new(Forgetful), None, ServiceConfig::default()).await.unwrap();
+        let service = Service::open(given, Arc::new(Memory::default()), None, ServiceConfig::default()).await.unwrap();
         let shelf = Arc::new(Shelf { root: root.to_owned(), ..Shelf::default() });
         let service = service.with_skills(Arc::clone(&shelf) as _);
         let world = Self { service, backend, shelf, caller: Caller::local(), id: "s".parse().unwrap() };
@@ -191,7 +170,7 @@ async fn the_backend_decides_whether_places_are_trusted() {
 #[tokio::test]
 async fn a_service_without_skills_mounts_none() {
     let backend: Arc<dyn Backend> = Arc::new(Paper { made: Mutex::default(), shares_filesystem: true });
-    let service = Service::open(backend, Arc::new(Forgetful), None, ServiceConfig::default()).await.unwrap();
+    let service = Service::open(backend, Arc::new(Memory::default()), None, ServiceConfig::default()).await.unwrap();
     let (caller, id, request) = (Caller::local(), "s".parse().unwrap(), SessionRequest::default());
     assert_eq!(service.with_skill_mounts(&caller, &id, request.clone()).await.unwrap().rules.skills, None);
     let error = service.activate_skill(&caller, &id, &request, "a").await.unwrap_err();
