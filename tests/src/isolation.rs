@@ -13,6 +13,9 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 
 use crate::system;
 
+/// Our own address on our only network link.
+pub const ADDRESS: &str = "198.51.100.1";
+
 /// The address of the far end of our only network link.
 pub const UPSTREAM: &str = "198.51.100.7";
 
@@ -120,7 +123,7 @@ fn link_upstream(user: Option<&User>) -> Result<()> {
     // In a house that suites use one after the other, the kernel may still be taking down the link of the one before.
     let _ = run("ip", &["link", "delete", "sbtest0"]);
     run("ip", &["link", "add", "sbtest0", "type", "veth", "peer", "name", "sbtest1", "netns", &pid])?;
-    run("ip", &["address", "add", "198.51.100.1/24", "dev", "sbtest0"])?;
+    run("ip", &["address", "add", &format!("{ADDRESS}/24"), "dev", "sbtest0"])?;
     run("ip", &["link", "set", "sbtest0", "up"])?;
     run("ip", &["route", "add", "default", "via", UPSTREAM])?;
     let far = |arguments: &[&str]| run("nsenter", &[&["-t", &pid, "-n", "ip"], arguments].concat());

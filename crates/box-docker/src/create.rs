@@ -302,7 +302,7 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
     drop(baggage);
     fault::point("engine_lodging_sent");
     // Before anything of a stranger runs.
-    let separation = network.hold(agent.pid);
+    let network = network.hold(agent.pid);
     let verified = handover::hear_report(&control)?;
     verify_namespaces(agent.pid)?;
     let findings = Findings {
@@ -311,7 +311,7 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
         verified: &verified,
         ids: inner.facts.ids,
         workload,
-        separation,
+        network,
         places,
         root_quota,
         wall: Wall::of(inner.profile(spec.syscalls).as_deref()),

@@ -7,7 +7,7 @@ use box_wire::message::Verified;
 use crate::cgroup::Enforced;
 use crate::container::Place;
 use crate::facts::Ids;
-use crate::network::Separation;
+use crate::network::{Held, Separation};
 use crate::tmpfs::Size;
 
 /// Everything that was found to be true of a finished box.
@@ -23,8 +23,8 @@ pub(crate) struct Findings<'a> {
     pub(crate) ids: Ids,
     /// Who the workload is, as the container knows it.
     pub(crate) workload: User,
-    /// Whether containers can reach each other.
-    pub(crate) separation: Separation,
+    /// Whom it can reach.
+    pub(crate) network: Held,
     /// Where it stores files in memory, and what was found of that.
     pub(crate) places: Vec<(Place, Option<Size>)>,
     /// Whether the engine bounds what is written to the root.
@@ -68,17 +68,7 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let mut guarantees = Guarantees::default();
     set_resources(&mut guarantees, spec, findings);
     set_disk(&mut guarantees, spec, findings);
-    let (level, network) = match findings.separation {
-        Separation::Empty => (Level::Hard, "an empty network namespace"),
-        Separation::Own => (Level::Hard, "a network namespace with a way out of its own"),
-        Separation::Isolated => (Level::Hard, "a port of a bridge that the kernel isolates from those of other boxes"),
-        Separation::Divided => (
-            Level::Soft,
-            "a bridge that carries nothing between boxes, by rules of the engine that cannot be seen from here",
-        ),
-        Separation::Shared => (Level::Soft, "the operator's network, on which containers can reach each other"),
-    };
-    guarantees.set(Dimension::Network, level, network);
+    set_network(&mut guarantees, findings.network);
     let landlock = match findings.verified.landlock_abi {
         0 => "no Landlock in this kernel".to_owned(),
         abi => format!("Landlock ABI {abi}"),
@@ -97,6 +87,25 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let why = "a walk over descendants, then the whole container: an engine lets nobody make cgroups inside of one";
     guarantees.set(Dimension::Kill, Level::Soft, why);
     guarantees
+}
+
+fn set_network(guarantees: &mut Guarantees, Held { separation, host_is_shut }: Held) {
+    let (level, way) = match separation {
+        Separation::Empty => (Level::Hard, "an empty network namespace"),
+        Separation::Own => (Level::Hard, "a network namespace with a way out of its own"),
+        Separation::Isolated => (Level::Hard, "a port of a bridge that the kernel isolates from those of other boxes"),
+        Separation::Divided => (
+            Level::Soft,
+            "a bridge that carries nothing between boxes, by rules of the engine that cannot be seen from here",
+        ),
+        Separation::Shared => (Level::Soft, "the operator's network, on which containers can reach each other"),
+    };
+    if host_is_shut {
+        guarantees.set(Dimension::Network, level, way);
+    } else {
+        let why = format!("{way}; what listens on addresses of the host may answer");
+        guarantees.set(Dimension::Network, level.min(Level::Soft), why);
+    }
 }
 
 fn set_resources(guarantees: &mut Guarantees, spec: &BoxSpec, findings: &Findings<'_>) {
@@ -195,7 +204,7 @@ mod tests {
             verified,
             ids: Ids::Same,
             workload,
-            separation: Separation::Empty,
+            network: Held { separation: Separation::Empty, host_is_shut: true },
             places: places(spec, workload, &[]).into_iter().map(sized).collect(),
             root_quota: false,
             wall: Wall::Filter,
@@ -220,7 +229,7 @@ mod tests {
         let mut spec = Profile::default().spec();
         let mut found = findings(&VERIFIED, &spec);
         found.enforced = Enforced { memory: true, ..Enforced::default() };
-        found.separation = Separation::Shared;
+        found.network = Held { separation: Separation::Shared, host_is_shut: false };
         found.ids = Ids::Mapped;
         found.places.iter_mut().for_each(|(_, size)| *size = size.map(|size| Size { inodes_max: u64::MAX, ..size }));
         let guarantees = compute(&spec, &found);

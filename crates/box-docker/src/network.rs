@@ -1,11 +1,11 @@
 //! How a container gets out, in the engine's words: not at all, or by a way on which containers do not meet.
 
-mod port;
-
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 
 use bollard::models::{NetworkCreateRequest, NetworkInspect};
 use box_core::{Error, Network, Result};
+use box_host::network as host;
 
 use crate::client::{Client, status};
 use crate::config::{EngineKind, EngineSettings};
@@ -21,15 +21,18 @@ const INTER_CONTAINER: &str = "com.docker.network.bridge.enable_icc";
 /// The first version of Podman whose own way for ordinary users is `pasta`.
 const PASTA_SINCE: u32 = 5;
 
+/// Where `pasta` answers names, as the releases of Podman have told it to.
+const PASTA_RESOLVERS: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 0, 1), Ipv4Addr::new(169, 254, 1, 1)];
+
 /// How a container gets out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chosen {
     /// The engine's word for it.
     pub(crate) mode: String,
     /// Whether containers can reach each other by it.
-    pub(crate) separation: Separation,
-    /// The bridge of the machine that it is, where it is one.
-    bridge: Option<String>,
+    separation: Separation,
+    /// The bridge of the machine that it is, where it is one, and whose.
+    bridge: Option<(String, Owner)>,
 }
 
 impl Chosen {
@@ -38,13 +41,41 @@ impl Chosen {
         Self { mode: mode.to_owned(), separation, bridge: None }
     }
 
-    /// What holds for a container once it runs: where we may, its port of the bridge is isolated by the kernel.
-    pub(crate) fn hold(&self, pid: u32) -> Separation {
+    /// What holds for a container once it runs. Where we may, its port of a bridge is isolated, and the host's addresses are shut.
+    pub(crate) fn hold(&self, pid: u32) -> Held {
+        let done = |result: Result<()>| match result {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(%error, "the network of a container is held by its engine alone");
+                false
+            }
+        };
         match &self.bridge {
-            Some(bridge) if port::isolate(pid, bridge) => Separation::Isolated,
-            _ => self.separation,
+            Some((bridge, owner)) if done(host::isolate_port(pid, bridge)) => Held {
+                separation: Separation::Isolated,
+                // Who may reach the host by a network that the operator made is the operator's to say.
+                host_is_shut: *owner == Owner::Ourselves && done(host::shut_bridge(bridge)),
+            },
+            None if self.separation == Separation::Own => {
+                Held { host_is_shut: done(host::shut_container(pid, &PASTA_RESOLVERS)), ..self.told() }
+            }
+            _ => self.told(),
         }
     }
+
+    /// What holds as far as the engine's word goes.
+    pub(crate) fn told(&self) -> Held {
+        Held { separation: self.separation, host_is_shut: self.separation == Separation::Empty }
+    }
+}
+
+/// What holds of the network of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Whether containers can reach each other.
+    pub(crate) separation: Separation,
+    /// Whether the host's own addresses are out of reach.
+    pub(crate) host_is_shut: bool,
 }
 
 /// Whether containers can reach each other.
@@ -119,7 +150,7 @@ async fn bridge(client: &Client, name: &str, owner: Owner) -> Result<Chosen> {
             ),
         });
     }
-    Ok(Chosen { mode: name.to_owned(), separation, bridge: bridge_name(&found) })
+    Ok(Chosen { mode: name.to_owned(), separation, bridge: bridge_name(&found).map(|name| (name, owner)) })
 }
 
 async fn inspect(client: &Client, name: &str) -> Result<Option<NetworkInspect>> {

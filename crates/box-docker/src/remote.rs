@@ -146,7 +146,7 @@ pub(crate) async fn create(
         verified: &verified,
         ids: inner.facts.ids,
         workload: prepared.workload,
-        separation: prepared.network.separation,
+        network: prepared.network.told(),
         places: container::places(spec, prepared.workload, &prepared.image.volumes).into_iter().map(word).collect(),
         root_quota,
         wall: if inner.facts.has_own_kernel { Wall::OwnKernel } else { Wall::of(profile.as_deref()) },

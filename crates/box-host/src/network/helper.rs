@@ -101,7 +101,10 @@ pub(super) fn start(
     let mut child = command.spawn().map_err(|source| Error::io(format!("start {}", program.display()), source))?;
 
     let outcome = wait_until_ready(&mut child, &ready_file, target.agent_pid)
-        .and_then(|()| shut::apply(namespaces, target.agent_pid).map_err(|error| format!("is not contained: {error}")))
+        .and_then(|()| {
+            shut::apply(Some(&namespaces.user), &namespaces.net, target.agent_pid, &[])
+                .map_err(|error| format!("is not contained: {error}"))
+        })
         .and_then(|()| HelperProcess::of(child.id()));
     outcome.map_err(|reason| {
         // Both fail only if the helper is gone already, which is what we want.

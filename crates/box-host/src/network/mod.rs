@@ -8,6 +8,7 @@
 //! In every way the host's other addresses and the metadata services of clouds are out of reach too: by packet rules with
 //! `veth`, and by the box's own routing table (`shut.rs`) with the two programs.
 
+mod bridge;
 mod command;
 mod helper;
 mod pasta;
@@ -17,6 +18,7 @@ mod shut;
 mod slirp;
 mod veth;
 
+use std::net::Ipv4Addr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -117,6 +119,24 @@ pub fn detach(attachment: &Attachment) -> Result<()> {
     }
 }
 
+/// Makes the host's own addresses and metadata services unreachable for a container to which somebody else gave a program of the host as
+/// its way out, but for the addresses at which that program answers names.
+pub fn shut_container(pid: u32, resolvers: &[Ipv4Addr]) -> Result<()> {
+    let (user, net) = of_container(pid)?;
+    shut::apply(user.as_ref(), &net, pid, resolvers)
+}
+
+/// Keeps a container on a bridge of this network namespace from its neighbours: its ports of the bridge are made isolated ones.
+pub fn isolate_port(pid: u32, bridge: &str) -> Result<()> {
+    let (user, net) = of_container(pid)?;
+    bridge::isolate(user.as_ref(), &net, bridge)
+}
+
+/// Keeps what containers send by a bridge of this network namespace from the host's own addresses and from metadata services.
+pub fn shut_bridge(name: &str) -> Result<()> {
+    bridge::shut(name)
+}
+
 /// What `/etc/resolv.conf` of the box shall say.
 pub fn resolv_conf(method: Method) -> Result<String> {
     match method {
@@ -178,18 +198,28 @@ struct Namespaces {
 impl Namespaces {
     /// Opens them, and makes sure that they are not our own.
     fn of(pid: u32) -> Result<Self> {
-        let open = |kind: &str| {
-            let (theirs, ours) =
-                (open_read(&format!("/proc/{pid}/ns/{kind}"))?, open_read(&format!("/proc/thread-self/ns/{kind}"))?);
-            let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
-            let same = identity(&theirs).and_then(|theirs| Ok(theirs == identity(&ours)?));
-            if same.map_err(|source| Error::io("look at a namespace", source))? {
-                return Err(failure(format!("process {pid} shares our {kind} namespace, so it is not a box")));
-            }
-            Ok(theirs)
-        };
+        let open = |kind: &str| open_other(pid, kind)?.ok_or_else(|| shared(pid, kind));
         Ok(Self { user: open("user")?, net: open("net")? })
     }
+}
+
+/// Opens the namespaces of a container, whose user namespace may be our own.
+fn of_container(pid: u32) -> Result<(Option<OwnedFd>, OwnedFd)> {
+    Ok((open_other(pid, "user")?, open_other(pid, "net")?.ok_or_else(|| shared(pid, "net"))?))
+}
+
+/// Opens a namespace of a process, unless it is our own.
+fn open_other(pid: u32, kind: &str) -> Result<Option<OwnedFd>> {
+    let (theirs, ours) =
+        (open_read(&format!("/proc/{pid}/ns/{kind}"))?, open_read(&format!("/proc/thread-self/ns/{kind}"))?);
+    let identity = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    let same = identity(&theirs).and_then(|theirs| Ok(theirs == identity(&ours)?));
+    let same = same.map_err(|source| Error::io("look at a namespace", source))?;
+    Ok((!same).then_some(theirs))
+}
+
+fn shared(pid: u32, kind: &str) -> Error {
+    failure(format!("process {pid} shares our {kind} namespace, so it is not a box"))
 }
 
 fn open_read(path: &str) -> Result<OwnedFd> {

@@ -11,13 +11,19 @@ pub(super) struct Route {
     pub(super) mask: Ipv4Addr,
 }
 
+impl Route {
+    /// Whether it leads everywhere.
+    pub(super) fn is_default(&self) -> bool {
+        (self.destination, self.mask) == (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED)
+    }
+}
+
 /// Whose view is read: `/proc/<pid>`, or `/proc/thread-self` for the caller's own.
 pub(super) const OURS: &str = "/proc/thread-self";
 
 /// Whether there is a way to everywhere, by IPv4 or IPv6.
 pub(super) fn has_default(process: &str) -> bool {
-    let nowhere = Ipv4Addr::UNSPECIFIED;
-    let by_ipv4 = all(process).iter().any(|route| route.destination == nowhere && route.mask == nowhere);
+    let by_ipv4 = all(process).iter().any(Route::is_default);
     let table = read_to_string(format!("{process}/net/ipv6_route")).unwrap_or_default();
     by_ipv4 || table.lines().any(is_ipv6_default)
 }

@@ -6,29 +6,35 @@
 
 use std::fs::read_to_string;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
 
 use box_core::Result;
 
-use super::{Namespaces, command, routes};
+use super::{command, routes};
 
 /// Link-local addresses, where most clouds keep their metadata services, and those that are elsewhere: Azure's wire
 /// server, Alibaba's, Oracle's.
-const METADATA: [&str; 4] = ["169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32"];
+pub(super) const METADATA: [&str; 4] = ["169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32"];
 
 /// The same by IPv6: Amazon's and Google's.
-const METADATA6: [&str; 2] = ["fd00:ec2::254/128", "fd20:ce::254/128"];
+pub(super) const METADATA6: [&str; 2] = ["fd00:ec2::254/128", "fd20:ce::254/128"];
 
-/// Makes these places unreachable for a box whose interface is up.
-pub(super) fn apply(namespaces: &Namespaces, agent_pid: u32) -> Result<()> {
-    let has_ipv6 = !ipv6_addresses(&format!("/proc/{agent_pid}")).is_empty();
+/// Makes these places unreachable for a box whose interface is up, but for those at which its helper itself answers names. Its user namespace
+/// is our own where none is named.
+pub(super) fn apply(user: Option<&OwnedFd>, net: &OwnedFd, pid: u32, open: &[Ipv4Addr]) -> Result<()> {
+    let process = format!("/proc/{pid}");
+    let has_ipv6 = !ipv6_addresses(&process).is_empty();
     let mut places: Vec<String> = METADATA.iter().map(ToString::to_string).collect();
     places.extend(ipv4_addresses(routes::OURS).iter().map(|address| format!("{address}/32")));
     if has_ipv6 {
         places.extend(METADATA6.iter().map(ToString::to_string));
         places.extend(ipv6_addresses(routes::OURS).iter().map(|address| format!("{address}/128")));
     }
-    let lines: Vec<String> = places.iter().map(|place| format!("route replace unreachable {place}\n")).collect();
-    command::run_in_box(namespaces, "ip", &["-batch", "-"], &lines.concat())
+    let mut lines: Vec<String> = places.iter().map(|place| format!("route replace unreachable {place}\n")).collect();
+    if let Some(way) = routes::all(&process).iter().find(|route| route.is_default()) {
+        lines.extend(open.iter().map(|address| format!("route replace {address}/32 dev {}\n", way.interface)));
+    }
+    command::ask_inside(user, net, "ip", &["-batch", "-"], &lines.concat()).map(drop)
 }
 
 /// Whether an address belongs to a place that is shut.
