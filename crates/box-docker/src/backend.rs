@@ -17,7 +17,7 @@ use box_core::{
     Stats, SyscallSet,
 };
 use box_host::instance::Instance;
-use box_host::{InstanceKind, blocking, journal};
+use box_host::{InstanceKind, blocking, journal, record};
 use box_wire::{BoxId, User};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -210,7 +210,7 @@ impl Inner {
             journal::remove(&self.disks, &name)?;
             return journal::remove(&self.journals, &name);
         };
-        if let Some(record) = Record::read(&directory) {
+        if let Some(record) = record::read::<Record>(&directory) {
             let places = destroy::Places { client: &self.client, disks: &self.disks, journals: &self.journals };
             destroy::dismantle(&record, &Owner::Ourselves(&self.identity), live.as_deref(), &places).await?;
         }

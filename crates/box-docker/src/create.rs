@@ -11,7 +11,7 @@ use box_core::{BoxSpec, Error, Grant, Guarantees, Persistence, Result};
 use box_host::door::Door;
 use box_host::handover::{self, Baggage};
 use box_host::mounts::Attachment;
-use box_host::{blocking, cgroup_files, journal, seccomp};
+use box_host::{blocking, cgroup_files, journal, record, seccomp};
 use box_wire::plan::{Memory, Sight};
 use box_wire::{BoxId, GuestPath, Kind, User};
 
@@ -132,7 +132,7 @@ pub(crate) async fn stand_up(
         spec: (purpose == Purpose::Wanted).then(|| spec.clone()),
         config_hash: config_hash.clone(),
     };
-    record.write(&directory)?;
+    record::write(&record, &directory)?;
     fault::point("engine_record_written");
     let listener = handover::listen(&directory, handover::SOCKET)?;
     let door = Door::make(&directory)?;
@@ -153,14 +153,14 @@ pub(crate) async fn stand_up(
     let (container, root_quota) = make(inner, &record.container_name, spec, facts).await?;
     fault::point("engine_container_made");
     record.container = Some(container.clone());
-    record.write(&directory)?;
+    record::write(&record, &directory)?;
     fault::point("engine_container_recorded");
     start(inner, &container, &prepared.image_name).await?;
     fault::point("engine_container_started");
     let knocked = knock::wait(inner, &container, door).await?;
     fault::point("engine_agent_knocked");
     record.agent = Some(knocked.agent);
-    record.write(&directory)?;
+    record::write(&record, &directory)?;
     fault::point("engine_record_completed");
     Ok(Standing { directory, record, container, knocked, root_quota, listener })
 }

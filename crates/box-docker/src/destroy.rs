@@ -6,8 +6,8 @@ use std::time::Duration;
 use bollard::query_parameters::RemoveContainerOptions;
 use box_core::{Error, Result};
 use box_host::instance::Remains;
-use box_host::journal;
 use box_host::process::Process;
+use box_host::{journal, record};
 use rustix::process::Signal;
 
 use crate::client::{Client, setup, status};
@@ -74,7 +74,7 @@ impl Owner<'_> {
 pub(crate) async fn sweep(remains: Remains, places: &Places<'_>) {
     let name = remains.name.clone();
     for id in remains.list() {
-        let record = remains.open_box(&id).and_then(Record::read);
+        let record = remains.open_box(&id).and_then(record::read::<Record>);
         let dismantled = match &record {
             Some(record) => dismantle(record, &Owner::Dead(&name), None, places).await,
             None => Ok(()),

@@ -1,14 +1,13 @@
 //! Boxes that this process knows, and how their agents are dialled.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream as BlockingStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 
-use box_core::{AgentStream, Error, Result};
-use box_host::handover;
+use box_core::{AgentStream, Result};
+use box_host::live;
 use box_host::process::Process;
 use serde::{Deserialize, Serialize};
-use tokio::net::UnixStream;
 
 use crate::client::Client;
 use crate::remote;
@@ -52,7 +51,7 @@ pub(crate) enum Link {
 #[derive(Debug)]
 pub(crate) enum Lifeline {
     /// The socket over which it was told what to be.
-    Socket(#[expect(dead_code, reason = "closed when it is dropped")] BlockingStream),
+    Socket(#[expect(dead_code, reason = "closed when it is dropped")] UnixStream),
     /// Its standard input, through the engine.
     Stream(#[expect(dead_code, reason = "closed when it is dropped")] Mutex<remote::Attached>),
 }
@@ -69,23 +68,16 @@ impl LiveBox {
     /// Whether somebody still answers. Asked by dialling: a process that is being torn down exists for a while longer.
     pub(crate) async fn is_running(&self, client: &Client) -> bool {
         match &self.link {
-            Link::Shared { directory, .. } => BlockingStream::connect(socket(directory)).is_ok(),
+            Link::Shared { directory, .. } => live::answers(directory),
             Link::Remote => remote::is_running(client, &self.container).await,
         }
     }
 
     /// A stream to the agent.
     pub(crate) async fn dial(&self, client: &Client) -> Result<AgentStream> {
-        let Link::Shared { directory, .. } = &self.link else { return remote::dial(client, &self.container).await };
-        let stream = UnixStream::connect(socket(directory)).await.map_err(|error| match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => Error::Gone { reason: "its agent is not listening".to_owned() },
-            _ => Error::io("dialling the agent", error),
-        })?;
-        Ok(AgentStream::new(stream))
+        match &self.link {
+            Link::Shared { directory, .. } => live::dial(directory).await,
+            Link::Remote => remote::dial(client, &self.container).await,
+        }
     }
-}
-
-/// The agent's socket, by way of the descriptor, because a socket's path may only have 107 bytes.
-fn socket(directory: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}/{}", directory.as_raw_fd(), handover::SOCKET)
 }

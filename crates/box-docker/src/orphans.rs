@@ -7,6 +7,7 @@ use bollard::models::ContainerSummary;
 use bollard::query_parameters::ListContainersOptions;
 use box_core::{Error, Result};
 use box_host::instance::{self, Instance};
+use box_host::record;
 use futures_util::StreamExt;
 
 use crate::client::Client;
@@ -33,7 +34,7 @@ enum Verdict {
 /// Removes, in one batch, what dead instances and older versions left on an engine, and what no record of ours names.
 pub(crate) async fn sweep(client: &Client, identity: &Identity, instance: &Instance) -> Result<()> {
     let records: Vec<Record> =
-        instance.list().iter().filter_map(|id| Record::read(instance.open_box(id).ok()?)).collect();
+        instance.list().iter().filter_map(|id| record::read::<Record>(instance.open_box(id).ok()?)).collect();
     let mut doomed = Vec::new();
     for container in list_or_mend(client, &records).await? {
         let labels = container.labels.clone().unwrap_or_default();

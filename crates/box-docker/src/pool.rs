@@ -11,6 +11,7 @@ use bollard::models::ContainerUpdateBody;
 use bollard::query_parameters::RenameContainerOptions;
 use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, Network, Persistence, Profile, Result, SyscallSet};
+use box_host::record;
 use box_wire::{BoxId, User};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::sync::Notify;
@@ -141,7 +142,7 @@ pub(crate) async fn adapt(inner: &Inner, mut standing: Standing, id: &BoxId, spe
     standing.record.id = id.clone();
     standing.record.container_name = labels::container_name(id);
     standing.record.spec = Some(spec.clone());
-    standing.record.write(&standing.directory)?;
+    record::write(&standing.record, &standing.directory)?;
     let (memory, usual) = (i64::try_from(spec.memory_mb << 20).unwrap_or(i64::MAX), usual());
     if (spec.memory_mb, spec.cpus.to_bits(), spec.pids_limit)
         != (usual.memory_mb, usual.cpus.to_bits(), usual.pids_limit)

@@ -14,6 +14,7 @@ use bollard::query_parameters::{
     AttachContainerOptions, ContainerArchiveInfoOptions, CreateContainerOptions, StatsOptions, UploadToContainerOptions,
 };
 use box_core::{AgentStream, BoxSpec, Error, Persistence, Result, Stats};
+use box_host::record;
 use box_wire::frame::{self, HEADER_BYTES};
 use box_wire::message::Verified;
 use box_wire::{BoxId, Header, Kind, Report};
@@ -109,7 +110,7 @@ pub(crate) async fn create(
         spec: Some(spec.clone()),
         config_hash: config_hash.clone(),
     };
-    record.write(&directory)?;
+    record::write(&record, &directory)?;
     fault::point("engine_record_written");
     let volume = upload_agent(inner, id, &prepared.image_name).await?;
     let profile = inner.profile(spec.syscalls);
@@ -122,7 +123,7 @@ pub(crate) async fn create(
     let (container, root_quota) = create::make(inner, &record.container_name, spec, facts).await?;
     fault::point("engine_container_made");
     record.container = Some(container.clone());
-    record.write(&directory)?;
+    record::write(&record, &directory)?;
     fault::point("engine_container_recorded");
     let mut streams = attach(&inner.client, &container).await?;
     create::start(inner, &container, &prepared.image_name).await?;

@@ -1,8 +1,16 @@
 //! Processes that are found again after a restart of whoever started them.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
+use box_core::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitId, WaitIdOptions};
 use serde::{Deserialize, Serialize};
+
+/// How long a killed process may take to be gone. The kernel ends a whole process tree; that takes milliseconds.
+const END_WAIT: Duration = Duration::from_secs(10);
 
 /// A process that cannot be mistaken for a later one of the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +34,25 @@ impl Process {
         // Asked after opening: from here on the number cannot come to mean another process.
         (Self::of(self.pid) == Some(self)).then_some(descriptor)
     }
+}
+
+/// Kills a process and waits until it is gone. `what` names it in errors.
+pub fn end(process: &OwnedFd, what: &str) -> Result<()> {
+    match rustix::process::pidfd_send_signal(process, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => return Err(Error::io(format!("ending the {what}"), error)),
+    }
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    let wait = Timespec { tv_sec: i64::try_from(END_WAIT.as_secs()).unwrap_or(10), tv_nsec: 0 };
+    let ended = rustix::event::poll(&mut polled, Some(&wait))
+        .map_err(|error| Error::io(format!("waiting for the {what}"), error))?;
+    if ended == 0 {
+        let reason = format!("the {what} does not end although it was killed");
+        return Err(Error::Setup { step: "kill".to_owned(), reason });
+    }
+    // Ours to bury only if we are its parent; after a restart somebody else is.
+    let _ = rustix::process::waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
+    Ok(())
 }
 
 /// When the process that has this number now was started, in ticks since the machine was.

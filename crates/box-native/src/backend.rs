@@ -1,9 +1,8 @@
 //! The native backend: boxes of this machine, by the contract that all backends share.
 
-use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use box_core::backend::FindingState;
@@ -14,13 +13,12 @@ use box_core::{
 use box_host::cgroup::{BoxCgroup, Cgroups};
 use box_host::ids::Ranges;
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
+use box_host::live::{self, LiveBoxes};
 use box_host::network::Method;
-use box_host::process::Process;
-use box_host::{blocking, doctor, handover, journal};
+use box_host::{blocking, doctor, journal, record};
 use box_images::{Images, ImagesConfig};
 use box_wire::BoxId;
 use rustix::fs::{Mode, OFlags};
-use tokio::net::UnixStream;
 
 use crate::record::Record;
 use crate::skeleton::Skeleton;
@@ -81,31 +79,7 @@ pub(crate) struct Inner {
     pub(crate) skeleton: OnceLock<Option<Skeleton>>,
     /// Files of the host that are always shown, opened once.
     pub(crate) host_trees: HostTrees,
-    /// Boxes that this process made or adopted. Never locked while one is being made.
-    boxes: Mutex<HashMap<BoxId, Arc<LiveBox>>>,
-}
-
-/// A box that this process knows.
-#[derive(Debug)]
-pub(crate) struct LiveBox {
-    pub(crate) pidfd: OwnedFd,
-    /// Name of its cgroup, which is opened when it is needed: every descriptor that we hold is copied and closed again by each
-    /// agent that we start.
-    cgroup: String,
-    directory: OwnedFd,
-    _lifeline: Option<std::os::unix::net::UnixStream>,
-}
-
-impl LiveBox {
-    /// Whether somebody still answers. Asked by dialling: a process that is being torn down exists for a while longer.
-    fn is_running(&self) -> bool {
-        std::os::unix::net::UnixStream::connect(self.socket()).is_ok()
-    }
-
-    /// The agent's socket, by way of the descriptor, because a socket's path may only have 107 bytes.
-    fn socket(&self) -> String {
-        format!("/proc/self/fd/{}/{}", self.directory.as_raw_fd(), handover::SOCKET)
-    }
+    boxes: LiveBoxes,
 }
 
 impl Native {
@@ -148,7 +122,7 @@ impl Native {
             starters: Starters::default(),
             skeleton: OnceLock::new(),
             host_trees: HostTrees::default(),
-            boxes: Mutex::default(),
+            boxes: LiveBoxes::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -183,45 +157,20 @@ impl Inner {
                 return Err(error);
             }
         };
-        let locator = serde_json::to_string(&made.agent).map_err(|error| Error::io("naming the box", error))?;
-        let spawn::Made { pidfd, cgroup, directory, guarantees, lifeline, .. } = made;
-        let live = LiveBox { pidfd, cgroup, directory, _lifeline: lifeline };
-        self.known().insert(id.clone(), Arc::new(live));
+        let spawn::Made { agent, live, guarantees } = made;
+        let locator = self.boxes.insert(id, agent, live)?;
         Ok(Handle { id: id.clone(), backend: BackendName::Native, guarantees, locator })
-    }
-
-    fn adopt(&self, handle: &Handle) -> Result<Liveness> {
-        let lost = |reason: &str| Ok(Liveness::Lost(reason.to_owned()));
-        let known = self.known().get(&handle.id).cloned();
-        if let Some(live) = known {
-            return if live.is_running() { Ok(Liveness::Running) } else { lost("its agent does not answer") };
-        }
-        let Ok(agent) = serde_json::from_str::<Process>(&handle.locator) else {
-            return lost("its handle was not written by this backend");
-        };
-        let Ok(directory) = self.instance.open_box(&handle.id) else { return lost("it has no directory") };
-        let Some(record) = Record::read(&directory) else { return lost("its record cannot be read") };
-        if record.agent != Some(agent) {
-            return lost("its record tells of another process");
-        }
-        let Some(pidfd) = agent.open() else { return lost("its agent is not running") };
-        let live = LiveBox { pidfd, cgroup: record.cgroup, directory, _lifeline: None };
-        if !live.is_running() {
-            return lost("its agent does not answer");
-        }
-        self.known().insert(handle.id.clone(), Arc::new(live));
-        Ok(Liveness::Running)
     }
 
     /// Ends a box, known or not, and removes everything by its record.
     fn destroy(&self, id: &BoxId) -> Result<()> {
-        let live = self.known().remove(id);
+        let live = self.boxes.remove(id);
         let Ok(directory) = self.instance.open_box(id) else {
             // After a reboot nothing is left of a box but what it had said.
             self.images.release(&self.instance.name_of(id))?;
             return journal::remove(&self.journals, &self.instance.name_of(id));
         };
-        let record = Record::read(&directory);
+        let record: Option<Record> = record::read(&directory);
         let (cgroups, ranges) = (&self.cgroups, self.ranges.as_ref());
         let (disks, journals, images) = (&self.disks, &self.journals, &self.images);
         let places = destroy::Places { cgroups, ranges, disks, journals, images };
@@ -232,30 +181,8 @@ impl Inner {
         Ok(())
     }
 
-    fn find(&self, handle: &Handle) -> Result<Arc<LiveBox>> {
-        if let Some(live) = self.known().get(&handle.id) {
-            return Ok(Arc::clone(live));
-        }
-        match self.adopt(handle)? {
-            Liveness::Running => self.find(handle),
-            Liveness::Lost(reason) => Err(Error::Gone { reason }),
-        }
-    }
-
     fn cgroup<T>(&self, handle: &Handle, act: impl FnOnce(&BoxCgroup) -> Result<T>) -> Result<T> {
-        let live = self.find(handle)?;
-        match (self.cgroups.open(&live.cgroup)?, self.cgroups.absence()) {
-            (Some(cgroup), _) => act(&cgroup),
-            (None, Some((reason, fix))) => {
-                let (what, reason, fix) = ("a cgroup for the box".to_owned(), reason.to_owned(), fix.to_owned());
-                Err(Error::Unavailable { what, reason, fix })
-            }
-            (None, None) => Err(Error::Gone { reason: "its cgroup is gone".to_owned() }),
-        }
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<BoxId, Arc<LiveBox>>> {
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
+        act(&self.cgroups.require(&self.boxes.find(&self.instance, handle)?.cgroup)?)
     }
 }
 
@@ -284,17 +211,13 @@ impl Backend for Native {
 
     async fn adopt(&self, handle: &Handle) -> Result<Liveness> {
         let (inner, handle) = (Arc::clone(&self.inner), handle.clone());
-        blocking(move || inner.adopt(&handle)).await
+        blocking(move || inner.boxes.adopt(&inner.instance, &handle)).await
     }
 
     async fn dial(&self, handle: &Handle) -> Result<AgentStream> {
-        let live = self.inner.find(handle)?;
-        let stream = UnixStream::connect(live.socket()).await.map_err(|error| match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => Error::Gone { reason: "its agent is not listening".to_owned() },
-            _ => Error::io("dialling the agent", error),
-        })?;
+        let stream = live::dial(&self.inner.boxes.find(&self.inner.instance, handle)?.directory).await?;
         fault::point("dialled");
-        Ok(AgentStream::new(stream))
+        Ok(stream)
     }
 
     async fn pause(&self, handle: &Handle) -> Result<()> {
@@ -328,16 +251,6 @@ impl Backend for Native {
 
     async fn list_orphans(&self) -> Result<Vec<Handle>> {
         let inner = Arc::clone(&self.inner);
-        blocking(move || Ok(inner.instance.list().into_iter().filter_map(|id| inner.handle_of(id)).collect())).await
-    }
-}
-
-impl Inner {
-    /// A handle for a box of which only the record is known. What it guarantees is not.
-    fn handle_of(&self, id: BoxId) -> Option<Handle> {
-        let record = Record::read(self.instance.open_box(&id).ok()?);
-        let agent = record.and_then(|record| record.agent);
-        let locator = serde_json::to_string(&agent).ok()?;
-        Some(Handle { id, backend: BackendName::Native, guarantees: box_core::Guarantees::default(), locator })
+        blocking(move || Ok(live::handles(&inner.instance, BackendName::Native))).await
     }
 }

@@ -1,27 +1,21 @@
 //! Ends a box and removes everything that existed because of it, whatever state it was left in.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, OwnedFd};
 
-use box_core::{Error, Result};
+use box_core::Result;
 use box_host::cgroup::Cgroups;
 use box_host::disk;
 use box_host::ids::Ranges;
 use box_host::instance::Remains;
 use box_host::journal;
+use box_host::live::LiveBox;
 use box_host::network;
-use box_host::process::Process;
+use box_host::process::{self, Process};
+use box_host::record;
 use box_images::Images;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::process::{Signal, WaitId, WaitIdOptions};
 
-use crate::backend::LiveBox;
 use crate::fault;
 use crate::record::Record;
-
-/// How long a killed box may take to be gone. The kernel ends a whole process tree; that takes milliseconds.
-const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Where boxes leave traces.
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +37,8 @@ pub(crate) fn dismantle(record: Option<&Record>, live: Option<&LiveBox>, places:
     // The first process of a pid namespace takes all others with it. It is found by number and start time, so that a later
     // process of the same number is never touched.
     let opened = if live.is_none() { record.agent.and_then(Process::open) } else { None };
-    if let Some(pidfd) = live.map(|live| &live.pidfd).or(opened.as_ref()) {
-        end(pidfd)?;
+    if let Some(pidfd) = live.map(|live| &live.agent).or(opened.as_ref()) {
+        process::end(pidfd, "agent")?;
     }
     fault::point("killed");
     if let Some(attachment) = &record.network {
@@ -67,7 +61,7 @@ pub(crate) fn dismantle(record: Option<&Record>, live: Option<&LiveBox>, places:
 /// Removes everything that a dead instance left. What cannot be removed is left for the next start, and told.
 pub(crate) fn sweep(remains: Remains, places: &Places<'_>) {
     for id in remains.list() {
-        let record = remains.open_box(&id).and_then(Record::read);
+        let record = remains.open_box(&id).and_then(record::read::<Record>);
         let removed = dismantle(record.as_ref(), None, places)
             .and_then(|()| places.images.release(&format!("{}.{id}", remains.name)))
             .and_then(|()| remains.remove_box(&id));
@@ -76,23 +70,4 @@ pub(crate) fn sweep(remains: Remains, places: &Places<'_>) {
         }
     }
     remains.clear();
-}
-
-/// Kills a process and waits until it is gone.
-fn end(pidfd: &OwnedFd) -> Result<()> {
-    match rustix::process::pidfd_send_signal(pidfd, Signal::KILL) {
-        Ok(()) | Err(Errno::SRCH) => {}
-        Err(error) => return Err(Error::io("ending the agent", error)),
-    }
-    let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
-    let wait = Timespec { tv_sec: i64::try_from(END_WAIT.as_secs()).unwrap_or(10), tv_nsec: 0 };
-    let ended =
-        rustix::event::poll(&mut polled, Some(&wait)).map_err(|error| Error::io("waiting for the agent", error))?;
-    if ended == 0 {
-        let reason = format!("process {} does not end although it was killed", pidfd.as_raw_fd());
-        return Err(Error::Setup { step: "kill".to_owned(), reason });
-    }
-    // Ours to bury only if we are its parent; after a restart somebody else is.
-    let _ = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
-    Ok(())
 }

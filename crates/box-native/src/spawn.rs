@@ -9,9 +9,10 @@ use box_host::disk;
 use box_host::handover::{self, Baggage};
 use box_host::host_root::HostRoot;
 use box_host::ids::{IdMaps, Ranges};
+use box_host::live::LiveBox;
 use box_host::network::{self, Target};
 use box_host::process::Process;
-use box_host::{journal, seccomp};
+use box_host::{journal, record, seccomp};
 use box_images::RootTree;
 use box_wire::plan::{Memory as PlannedMemory, Storage, Tracking};
 use box_wire::{BoxId, Kind, Plan};
@@ -33,12 +34,8 @@ const CLAIMS_MAX: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) agent: Process,
-    pub(crate) pidfd: OwnedFd,
-    pub(crate) cgroup: String,
-    pub(crate) directory: OwnedFd,
+    pub(crate) live: LiveBox,
     pub(crate) guarantees: Guarantees,
-    /// Held while the box is to die with us.
-    pub(crate) lifeline: Option<UnixStream>,
 }
 
 /// What is opened and decided before anything is made.
@@ -75,7 +72,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let cgroup = inner.cgroups.finish(cgroup, &limits(spec), (uid, gid))?;
     let launched = launching.wait().map_err(explain_launch)?;
     record.agent = Process::of(launched.pid);
-    record.write(&directory)?;
+    record::write(&record, &directory)?;
     fault::point("record_completed");
     maps.write(launched.pid)?;
     fault::point("ids_mapped");
@@ -107,7 +104,8 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     fault::point("box_ready");
     let agent = record.agent.ok_or_else(|| setup("agent", "it ended while it was being started"))?;
     let lifeline = spec.dies_with_maker.then_some(control);
-    Ok(Made { agent, pidfd: launched.pidfd, cgroup: record.cgroup, directory, guarantees, lifeline })
+    let live = LiveBox { agent: launched.pidfd, cgroup: record.cgroup, directory, lifeline };
+    Ok(Made { agent, live, guarantees })
 }
 
 /// Decides everything that can be refused, so that a refusal leaves nothing to undo.
@@ -135,14 +133,14 @@ fn limits(spec: &BoxSpec) -> cgroup::Limits {
 /// Writes the intent and claims a range of ids, in that order.
 fn claim_ids(inner: &Inner, record: &mut Record, directory: &OwnedFd) -> Result<IdMaps> {
     let Some(ranges) = &inner.ranges else {
-        record.write(directory)?;
+        record::write(record, directory)?;
         fault::point("record_written");
         return Ok(IdMaps::rootless());
     };
     for _ in 0..CLAIMS_MAX {
         let range = Ranges::pick()?;
         record.range = Some(range);
-        record.write(directory)?;
+        record::write(record, directory)?;
         fault::point("record_written");
         if ranges.claim(range, &record.cgroup)? {
             fault::point("range_claimed");
@@ -247,7 +245,7 @@ fn attach_network(record: &mut Record, directory: &OwnedFd, cgroup: &BoxCgroup, 
     let target = Target { agent_pid: pid, helper_cgroup: helper.as_ref().map(AsFd::as_fd) };
     let attached = network::attach(&mut attachment, &target);
     record.network = Some(attachment);
-    record.write(directory)?;
+    record::write(record, directory)?;
     attached?;
     fault::point("network_attached");
     Ok(())

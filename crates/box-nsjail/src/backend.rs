@@ -1,9 +1,8 @@
 //! The nsjail backend: boxes of this machine, by the contract that all backends share.
 
-use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use box_core::backend::FindingState;
@@ -14,11 +13,10 @@ use box_core::{
 use box_host::cgroup::{BoxCgroup, Cgroups, DriverKind};
 use box_host::ids::Ranges;
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
-use box_host::process::Process;
-use box_host::{blocking, handover, journal};
+use box_host::live::{self, LiveBoxes};
+use box_host::{blocking, journal, record};
 use box_images::{Images, ImagesConfig};
 use box_wire::BoxId;
-use tokio::net::UnixStream;
 
 use crate::house::Way;
 use crate::record::Record;
@@ -66,30 +64,7 @@ pub(crate) struct Inner {
     pub(crate) disks: OwnedFd,
     pub(crate) journals: OwnedFd,
     program: Option<PathBuf>,
-    /// Boxes that this process made or adopted. Never locked while one is being made.
-    boxes: Mutex<HashMap<BoxId, Arc<LiveBox>>>,
-}
-
-/// A box that this process knows.
-#[derive(Debug)]
-pub(crate) struct LiveBox {
-    /// Its first process.
-    pub(crate) agent: OwnedFd,
-    cgroup: String,
-    directory: OwnedFd,
-    _lifeline: Option<std::os::unix::net::UnixStream>,
-}
-
-impl LiveBox {
-    /// Whether somebody still answers. Asked by dialling: a process that is being torn down exists for a while longer.
-    fn is_running(&self) -> bool {
-        std::os::unix::net::UnixStream::connect(self.socket()).is_ok()
-    }
-
-    /// The agent's socket, by way of the descriptor, because a socket's path may only have 107 bytes.
-    fn socket(&self) -> String {
-        format!("/proc/self/fd/{}/{}", self.directory.as_raw_fd(), handover::SOCKET)
-    }
+    boxes: LiveBoxes,
 }
 
 /// The images that all backends of this machine share.
@@ -132,7 +107,7 @@ impl Nsjail {
             disks: state.disks,
             journals: state.journals,
             program: config.program,
-            boxes: Mutex::default(),
+            boxes: LiveBoxes::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -172,45 +147,20 @@ impl Inner {
                 return Err(error);
             }
         };
-        let locator = serde_json::to_string(&made.agent).map_err(|error| Error::io("naming the box", error))?;
-        let create::Made { pidfd, cgroup, directory, guarantees, lifeline, .. } = made;
-        let live = LiveBox { agent: pidfd, cgroup, directory, _lifeline: lifeline };
-        self.known().insert(id.clone(), Arc::new(live));
+        let create::Made { agent, live, guarantees } = made;
+        let locator = self.boxes.insert(id, agent, live)?;
         Ok(Handle { id: id.clone(), backend: BackendName::Nsjail, guarantees, locator })
-    }
-
-    fn adopt(&self, handle: &Handle) -> Result<Liveness> {
-        let lost = |reason: &str| Ok(Liveness::Lost(reason.to_owned()));
-        let known = self.known().get(&handle.id).cloned();
-        if let Some(live) = known {
-            return if live.is_running() { Ok(Liveness::Running) } else { lost("its agent does not answer") };
-        }
-        let Ok(agent) = serde_json::from_str::<Process>(&handle.locator) else {
-            return lost("its handle was not written by this backend");
-        };
-        let Ok(directory) = self.instance.open_box(&handle.id) else { return lost("it has no directory") };
-        let Some(record) = Record::read(&directory) else { return lost("its record cannot be read") };
-        if record.agent != Some(agent) {
-            return lost("its record tells of another process");
-        }
-        let Some(pidfd) = agent.open() else { return lost("its agent is not running") };
-        let live = LiveBox { agent: pidfd, cgroup: record.cgroup, directory, _lifeline: None };
-        if !live.is_running() {
-            return lost("its agent does not answer");
-        }
-        self.known().insert(handle.id.clone(), Arc::new(live));
-        Ok(Liveness::Running)
     }
 
     /// Ends a box, known or not, and removes everything by its record.
     fn destroy(&self, id: &BoxId) -> Result<()> {
-        let live = self.known().remove(id);
+        let live = self.boxes.remove(id);
         let Ok(directory) = self.instance.open_box(id) else {
             // After a reboot nothing is left of a box but what it had said.
             self.images.release(&self.instance.name_of(id))?;
             return journal::remove(&self.journals, &self.instance.name_of(id));
         };
-        let record = Record::read(&directory);
+        let record: Option<Record> = record::read(&directory);
         let (cgroups, ranges) = (&self.cgroups, self.ranges.as_ref());
         let (disks, journals, images) = (&self.disks, &self.journals, &self.images);
         let places = destroy::Places { cgroups, ranges, disks, journals, images };
@@ -221,26 +171,8 @@ impl Inner {
         Ok(())
     }
 
-    fn find(&self, handle: &Handle) -> Result<Arc<LiveBox>> {
-        if let Some(live) = self.known().get(&handle.id) {
-            return Ok(Arc::clone(live));
-        }
-        match self.adopt(handle)? {
-            Liveness::Running => self.find(handle),
-            Liveness::Lost(reason) => Err(Error::Gone { reason }),
-        }
-    }
-
     fn cgroup<T>(&self, handle: &Handle, act: impl FnOnce(&BoxCgroup) -> Result<T>) -> Result<T> {
-        let live = self.find(handle)?;
-        match (self.cgroups.open(&live.cgroup)?, self.cgroups.absence()) {
-            (Some(cgroup), _) => act(&cgroup),
-            (None, Some((reason, fix))) => {
-                let (what, reason, fix) = ("a cgroup for the box".to_owned(), reason.to_owned(), fix.to_owned());
-                Err(Error::Unavailable { what, reason, fix })
-            }
-            (None, None) => Err(Error::Gone { reason: "its cgroup is gone".to_owned() }),
-        }
+        act(&self.cgroups.require(&self.boxes.find(&self.instance, handle)?.cgroup)?)
     }
 
     /// What the box consumes, nsjail not counted.
@@ -252,18 +184,6 @@ impl Inner {
         };
         let nsjail = if self.cgroups.kind() == DriverKind::Hybrid { create::NSJAIL_PROCESSES } else { 0 };
         Ok(Stats { pids: stats.pids.map(|count| count.saturating_sub(nsjail)), ..stats })
-    }
-
-    /// A handle for a box of which only the record is known. What it guarantees is not.
-    fn handle_of(&self, id: BoxId) -> Option<Handle> {
-        let record = Record::read(self.instance.open_box(&id).ok()?);
-        let agent = record.and_then(|record| record.agent);
-        let locator = serde_json::to_string(&agent).ok()?;
-        Some(Handle { id, backend: BackendName::Nsjail, guarantees: box_core::Guarantees::default(), locator })
-    }
-
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<BoxId, Arc<LiveBox>>> {
-        self.boxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -293,17 +213,13 @@ impl Backend for Nsjail {
 
     async fn adopt(&self, handle: &Handle) -> Result<Liveness> {
         let (inner, handle) = (Arc::clone(&self.inner), handle.clone());
-        blocking(move || inner.adopt(&handle)).await
+        blocking(move || inner.boxes.adopt(&inner.instance, &handle)).await
     }
 
     async fn dial(&self, handle: &Handle) -> Result<AgentStream> {
-        let live = self.inner.find(handle)?;
-        let stream = UnixStream::connect(live.socket()).await.map_err(|error| match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => Error::Gone { reason: "its agent is not listening".to_owned() },
-            _ => Error::io("dialling the agent", error),
-        })?;
+        let stream = live::dial(&self.inner.boxes.find(&self.inner.instance, handle)?.directory).await?;
         fault::point("jail_dialled");
-        Ok(AgentStream::new(stream))
+        Ok(stream)
     }
 
     async fn pause(&self, handle: &Handle) -> Result<()> {
@@ -332,6 +248,6 @@ impl Backend for Nsjail {
 
     async fn list_orphans(&self) -> Result<Vec<Handle>> {
         let inner = Arc::clone(&self.inner);
-        blocking(move || Ok(inner.instance.list().into_iter().filter_map(|id| inner.handle_of(id)).collect())).await
+        blocking(move || Ok(live::handles(&inner.instance, BackendName::Nsjail))).await
     }
 }

@@ -9,11 +9,12 @@ use box_host::cgroup::{self, BoxCgroup, DriverKind};
 use box_host::disk;
 use box_host::handover::{self, Baggage};
 use box_host::host_root::{HostRoot, TreeKind};
+use box_host::live::LiveBox;
 use box_host::mounts::{self, Attachment};
 use box_host::network::{self, Target};
 use box_host::process::Process;
 use box_host::standard::MASKED;
-use box_host::{journal, seccomp};
+use box_host::{journal, record, seccomp};
 use box_images::RootTree;
 use box_wire::plan::{Lifeline, Memory, Sight, Tracking};
 use box_wire::{BoxId, GuestPath, Kind, Lodging, User};
@@ -36,12 +37,8 @@ pub(crate) const NSJAIL_PROCESSES: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) agent: Process,
-    pub(crate) pidfd: OwnedFd,
-    pub(crate) cgroup: String,
-    pub(crate) directory: OwnedFd,
+    pub(crate) live: LiveBox,
     pub(crate) guarantees: Guarantees,
-    /// Held while the box is to die with us.
-    pub(crate) lifeline: Option<UnixStream>,
 }
 
 /// What is opened and decided before anything is made.
@@ -75,13 +72,13 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let jail = start(inner, spec, &mut prepared, &record, &ids, &cgroup, &door)?;
     fault::point("jail_started");
     record.jail = Process::of(jail.pid);
-    record.write(&directory)?;
+    record::write(&record, &directory)?;
     fault::point("jail_record_completed");
     let (control, agent_pid) = door.admit(&jail)?;
     let agent = Process::of(agent_pid).ok_or_else(|| setup("agent", "it ended while it was being started"))?;
     let pidfd = agent.open().ok_or_else(|| setup("agent", "it ended while it was being started"))?;
     record.agent = Some(agent);
-    record.write(&directory)?;
+    record::write(&record, &directory)?;
     fault::point("jail_agent_admitted");
     verify_namespaces(agent_pid)?;
     let mut sights = host_sights(inner, spec, &prepared)?;
@@ -101,7 +98,8 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     spec.floors.check(&guarantees)?;
     fault::point("jail_ready");
     let lifeline = spec.dies_with_maker.then_some(lifeline);
-    Ok(Made { agent, pidfd, cgroup: record.cgroup, directory, guarantees, lifeline })
+    let live = LiveBox { agent: pidfd, cgroup: record.cgroup, directory, lifeline };
+    Ok(Made { agent, live, guarantees })
 }
 
 /// Decides everything that can be refused, so that a refusal leaves nothing to undo.
@@ -253,7 +251,7 @@ fn attach_network(record: &mut Record, directory: &OwnedFd, cgroup: &BoxCgroup, 
     let target = Target { agent_pid: pid, helper_cgroup: helper.as_ref().map(AsFd::as_fd) };
     let attached = network::attach(&mut attachment, &target);
     record.network = Some(attachment);
-    record.write(directory)?;
+    record::write(record, directory)?;
     attached?;
     fault::point("jail_network_attached");
     Ok(())

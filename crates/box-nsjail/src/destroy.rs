@@ -1,26 +1,20 @@
 //! Ends a box and removes everything that existed because of it, whatever state it was left in.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
-use box_core::{Error, Result};
+use box_core::Result;
 use box_host::cgroup::Cgroups;
 use box_host::ids::Ranges;
 use box_host::instance::Remains;
 use box_host::journal;
-use box_host::process::Process;
+use box_host::live::LiveBox;
+use box_host::process::{self, Process};
+use box_host::record;
 use box_host::{disk, network};
 use box_images::Images;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::process::{Signal, WaitId, WaitIdOptions};
 
-use crate::backend::LiveBox;
 use crate::fault;
 use crate::record::Record;
-
-/// How long a killed box may take to be gone. The kernel ends a whole process tree; that takes milliseconds.
-const END_WAIT: Duration = Duration::from_secs(10);
 
 /// Where boxes leave traces.
 #[derive(Debug, Clone, Copy)]
@@ -62,12 +56,12 @@ pub(crate) fn dismantle(record: Option<&Record>, live: Option<&LiveBox>, places:
 /// start time, so that a later process of the same number is never touched.
 fn end_processes(record: &Record, live: Option<&LiveBox>) -> Result<()> {
     if let Some(live) = live {
-        end(&live.agent, "agent")?;
+        process::end(&live.agent, "agent")?;
     } else if let Some(agent) = record.agent.and_then(Process::open) {
-        end(&agent, "agent")?;
+        process::end(&agent, "agent")?;
     }
     match record.jail.and_then(Process::open) {
-        Some(jail) => end(&jail, "nsjail"),
+        Some(jail) => process::end(&jail, "nsjail"),
         None => Ok(()),
     }
 }
@@ -75,7 +69,7 @@ fn end_processes(record: &Record, live: Option<&LiveBox>) -> Result<()> {
 /// Removes everything that a dead instance left. What cannot be removed is left for the next start, and told.
 pub(crate) fn sweep(remains: Remains, places: &Places<'_>) {
     for id in remains.list() {
-        let record = remains.open_box(&id).and_then(Record::read);
+        let record = remains.open_box(&id).and_then(record::read::<Record>);
         let removed = dismantle(record.as_ref(), None, places)
             .and_then(|()| places.images.release(&format!("{}.{id}", remains.name)))
             .and_then(|()| remains.remove_box(&id));
@@ -84,23 +78,4 @@ pub(crate) fn sweep(remains: Remains, places: &Places<'_>) {
         }
     }
     remains.clear();
-}
-
-/// Kills a process and waits until it is gone.
-fn end(process: &OwnedFd, what: &str) -> Result<()> {
-    match rustix::process::pidfd_send_signal(process, Signal::KILL) {
-        Ok(()) | Err(Errno::SRCH) => {}
-        Err(error) => return Err(Error::io(format!("ending the {what}"), error)),
-    }
-    let mut polled = [PollFd::new(process, PollFlags::IN)];
-    let wait = Timespec { tv_sec: i64::try_from(END_WAIT.as_secs()).unwrap_or(10), tv_nsec: 0 };
-    let ended = rustix::event::poll(&mut polled, Some(&wait))
-        .map_err(|error| Error::io(format!("waiting for the {what}"), error))?;
-    if ended == 0 {
-        let reason = format!("the {what} of the box does not end although it was killed");
-        return Err(Error::Setup { step: "kill".to_owned(), reason });
-    }
-    // Ours to bury only if we are its parent: never of the agent, and after a restart not of nsjail either.
-    let _ = rustix::process::waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
-    Ok(())
 }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use box_core::{Error, Result};
 use box_host::ids::{IdMaps, RANGE_IDS, Ranges};
+use box_host::record;
 use box_wire::User;
 
 use crate::fault;
@@ -26,7 +27,7 @@ impl Ids {
     /// Writes the intent and claims a range, in that order; an ordinary user has nothing to claim.
     pub(crate) fn claim(ranges: Option<&Ranges>, record: &mut Record, directory: &OwnedFd) -> Result<Self> {
         let Some(ranges) = ranges else {
-            record.write(directory)?;
+            record::write(record, directory)?;
             fault::point("jail_record_written");
             let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
             return Ok(Self::Own(uid.as_raw(), gid.as_raw()));
@@ -34,7 +35,7 @@ impl Ids {
         for _ in 0..CLAIMS_MAX {
             let range = Ranges::pick()?;
             record.range = Some(range);
-            record.write(directory)?;
+            record::write(record, directory)?;
             fault::point("jail_record_written");
             if ranges.claim(range, &record.cgroup)? {
                 fault::point("jail_range_claimed");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use box_core::{Error, Guarantees, Handle, Liveness, Result};
+use box_host::record;
 use box_wire::BoxId;
 
 use super::Inner;
@@ -26,7 +27,7 @@ impl Inner {
             return lost("its handle was not written by this backend");
         };
         let Ok(directory) = self.instance.open_box(&handle.id) else { return lost("it has no directory") };
-        let Some(record) = Record::read(&directory) else { return lost("its record cannot be read") };
+        let Some(record) = record::read::<Record>(&directory) else { return lost("its record cannot be read") };
         if (record.container.as_ref(), record.agent) != (Some(&locator.container), locator.agent) {
             return lost("its record tells of another container");
         }
@@ -73,7 +74,7 @@ impl Inner {
 
     /// A handle for a box of which only the record is known. What it guarantees is not.
     pub(super) fn handle_of(&self, id: BoxId) -> Option<Handle> {
-        let record = Record::read(self.instance.open_box(&id).ok()?);
+        let record = record::read::<Record>(self.instance.open_box(&id).ok()?);
         if record.as_ref().is_some_and(Record::is_waiting) {
             return None;
         }

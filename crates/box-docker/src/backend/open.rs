@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use box_core::{Error, Result, SafeRoot, SyscallSet};
 use box_host::instance::{self, Instance, Remains, State};
-use box_host::seccomp;
+use box_host::{record, seccomp};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -120,7 +120,7 @@ async fn connect(
 /// Removes what this instance started ahead before it was stopped: nobody has asked for it.
 async fn forget_waiting(instance: &Instance, identity: &Identity, places: &Places<'_>) {
     for id in instance.list() {
-        let record = instance.open_box(&id).ok().and_then(Record::read);
+        let record = instance.open_box(&id).ok().and_then(record::read::<Record>);
         let Some(record) = record.filter(Record::is_waiting) else { continue };
         let owner = destroy::Owner::Ourselves(identity);
         let removed = destroy::dismantle(&record, &owner, None, places).await.and_then(|()| instance.remove_box(&id));

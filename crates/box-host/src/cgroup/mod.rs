@@ -22,7 +22,7 @@ mod unified;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use box_core::Result;
+use box_core::{Error, Result};
 use box_wire::Invalid;
 
 pub use boxes::BoxCgroup;
@@ -164,6 +164,18 @@ impl Cgroups {
     pub fn open(&self, name: &str) -> Result<Option<BoxCgroup>> {
         check_name(name)?;
         boxes::open(self, name)
+    }
+
+    /// Opens what exists of one box's directories, or says why there are none.
+    pub fn require(&self, name: &str) -> Result<BoxCgroup> {
+        match (self.open(name)?, self.absence()) {
+            (Some(cgroup), _) => Ok(cgroup),
+            (None, Some((reason, fix))) => {
+                let (what, reason, fix) = ("a cgroup for the box".to_owned(), reason.to_owned(), fix.to_owned());
+                Err(Error::Unavailable { what, reason, fix })
+            }
+            (None, None) => Err(Error::Gone { reason: "its cgroup is gone".to_owned() }),
+        }
     }
 
     /// Names of all boxes of which a directory exists in any hierarchy.
