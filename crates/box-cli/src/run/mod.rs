@@ -5,16 +5,18 @@ mod engine;
 mod intent;
 mod preset;
 
+use std::convert::Infallible;
+use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::Duration;
 
-use box_core::{Backend, BackendName, ExecIo, Handle, link};
+use box_core::{Backend, BackendName, ExecIo, Handle, Image, link};
 use box_wire::{BoxId, ExecId, RefusalCode, SignalScope, Stdin};
 use tokio::sync::mpsc;
 
 use self::ending::Ending;
 use self::intent::Intent;
-use crate::fault::Fault;
+use crate::fault::{self, Fault};
 use crate::listing;
 use crate::options::RunOptions;
 use crate::signals::Signals;
@@ -26,6 +28,9 @@ pub(crate) use self::engine::{config, open as open_engine, state_dir};
 /// How long a signal that came before its command was started is tried again.
 const FORWARD_TRIES_MAX: u32 = 100;
 const FORWARD_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a box on a named image may take before somebody wonders. One whose image is here takes less.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs the command and gives the exit code.
 pub(crate) fn main(options: &RunOptions) -> u8 {
@@ -97,11 +102,23 @@ async fn create(
     let first = tokio::select! {
         made = &mut making => return Ok(Made::Box(made?)),
         signal = signals.next() => signal,
+        never = explain_wait(&intent.spec.image) => match never {},
     };
     tokio::select! {
         made = &mut making => Ok(Made::Unwanted(made?, first)),
         second = signals.next() => Ok(Made::Nothing(second)),
     }
+}
+
+/// Says once what takes so long, where somebody may be looking.
+async fn explain_wait(image: &Image) -> Infallible {
+    if let Image::Named(name) = image
+        && std::io::stderr().is_terminal()
+    {
+        tokio::time::sleep(PATIENCE).await;
+        fault::say(&format!("fetching {name}, once; `strongbox image pull {name}` shows how it gets on"));
+    }
+    std::future::pending().await
 }
 
 /// Runs the command with our own streams as its streams.
