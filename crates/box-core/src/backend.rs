@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use box_wire::{BoxId, Invalid, User};
+use box_wire::{BoxId, GuestPath, Invalid, User};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -94,6 +94,12 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// The directory of the box's journal, for reading; see [`crate::Journal`]. It outlives the box's processes and goes when the
     /// box is destroyed. A box that keeps none, or is not there any more, is [`crate::Error::Gone`].
     async fn journal(&self, handle: &Handle) -> Result<OwnedFd>;
+
+    /// Where in the box its journal is, when it is there and not in a directory of this machine: the box's agent is asked for it then, and
+    /// [`Backend::journal`] never.
+    fn journal_in_box(&self, _handle: &Handle) -> Option<GuestPath> {
+        None
+    }
 
     /// What the box consumes now.
     async fn stats(&self, handle: &Handle) -> Result<Stats>;

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::limits::{JOURNAL_ENTRIES_MAX, JOURNAL_READ_BYTES_MAX};
-use crate::output::{Clipped, Clipper, unfinished_bytes};
+use crate::output::{Clipped, Clipper};
 use crate::{Error, Result};
 
 /// Reads up to this size are done where they are asked for: they cost less than handing them to somebody.
@@ -69,23 +69,6 @@ impl Journal {
         }
         let (journal, exec) = (self.clone(), exec.clone());
         blocking(move || journal.clipped_now(&exec, stream, limit_chars)).await
-    }
-
-    /// The beginning of a stream of `total` bytes, of whole characters, as long as nothing is missing in it.
-    pub async fn head(&self, exec: &ExecId, stream: StreamName, bytes_max: usize, total: u64) -> Result<Clipped> {
-        let mut head = Vec::new();
-        while head.len() < bytes_max && (head.len() as u64) < total {
-            let chunk = self.read(exec, stream, head.len() as u64, bytes_max - head.len()).await?;
-            if chunk.bytes.is_empty() || chunk.gap {
-                break;
-            }
-            head.extend_from_slice(&chunk.bytes);
-        }
-        let truncated = (head.len() as u64) < total;
-        if truncated {
-            head.truncate(head.len() - unfinished_bytes(&head));
-        }
-        Ok(Clipped { text: String::from_utf8_lossy(&head).into_owned(), truncated })
     }
 
     /// How long a stream is so far: the offset behind the last byte that is kept.
@@ -187,10 +170,7 @@ impl Journal {
             clipper.push(&chunk.bytes);
             from = chunk.start + chunk.bytes.len() as u64;
         }
-        let total = self.end(exec)?.map_or(length, |end| match stream {
-            StreamName::Stdout => end.stdout_bytes,
-            StreamName::Stderr => end.stderr_bytes,
-        });
+        let total = self.end(exec)?.map_or(length, |end| end.bytes_of(stream));
         clipper.skip(total.saturating_sub(from));
         Ok(clipper.finish())
     }

@@ -18,13 +18,13 @@ use box_core::{
 };
 use box_host::instance::Instance;
 use box_host::{InstanceKind, blocking, journal, record};
-use box_wire::{BoxId, User};
+use box_wire::{BoxId, GuestPath, User};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::{Client, status};
 use crate::config::{EngineConfig, EngineKind, EngineSettings};
-use crate::container::Mounts;
+use crate::container::{self, Mounts};
 use crate::create::{self, Made, Purpose};
 use crate::destroy::{self, Owner, gone};
 use crate::facts::{EngineFacts, Reach};
@@ -325,6 +325,10 @@ impl Backend for Engine {
 
     async fn journal(&self, handle: &Handle) -> Result<OwnedFd> {
         journal::open(&self.inner.journals, &self.inner.instance.name_of(&handle.id))
+    }
+
+    fn journal_in_box(&self, _handle: &Handle) -> Option<GuestPath> {
+        (self.inner.facts.reach == Reach::Remote).then(|| container::known(container::JOURNAL))
     }
 
     async fn stats(&self, handle: &Handle) -> Result<Stats> {

@@ -23,6 +23,12 @@ pub(crate) const AGENT: &str = "/.strongbox/agent";
 /// The directory of the socket that the agent dials.
 pub(crate) const DOOR: &str = "/.strongbox/door";
 
+/// Where a box keeps what its commands write, when that cannot be kept outside.
+pub(crate) const JOURNAL: &str = "/.strongbox-journal";
+/// How much of that, at most. It counts as memory of the box.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+const JOURNAL_INODES_MAX: u64 = 16 << 10;
+
 /// Processes of a container that are not the workload's: the agent, and the reaper above one command.
 pub(crate) const AGENT_PROCESSES: u64 = 2;
 
@@ -270,6 +276,16 @@ fn tmpfs(spec: &BoxSpec, facts: &Facts<'_>) -> HashMap<String, String> {
         .filter(|place| !bound(&place.path))
         .map(|place| (place.path.as_str().to_owned(), tmpfs_options(&place, facts)))
         .collect();
+    if let (Way::Remote { .. }, true) = (facts.way, spec.keeps_journal) {
+        let place = Place {
+            path: known(JOURNAL),
+            bytes_max: JOURNAL_BYTES_MAX.min(spec.memory_mb << 19),
+            inodes_max: JOURNAL_INODES_MAX,
+            mode: 0o700,
+            owned: true,
+        };
+        all.insert(JOURNAL.to_owned(), tmpfs_options(&place, facts));
+    }
     all.extend(HIDDEN.map(|path| (path.to_owned(), "ro,nosuid,nodev,noexec,size=4096,mode=0555".to_owned())));
     if facts.mounts == Mounts::Attached {
         let workspace = known(WORKSPACE);

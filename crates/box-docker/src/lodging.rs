@@ -44,6 +44,7 @@ pub(crate) fn lodging(
         memory: Memory::Absent,
         oom_kills: None,
         journal: None,
+        journal_in_box: None,
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
         maker: None,
     }

@@ -26,7 +26,7 @@ use tokio_util::io::StreamReader;
 use crate::backend::Inner;
 use crate::cgroup::Enforced;
 use crate::client::{Client, setup, status};
-use crate::container::{self, AGENT, Facts, HOME, Way};
+use crate::container::{self, AGENT, Facts, HOME, JOURNAL, Way};
 use crate::create::{self, Made, Prepared};
 use crate::guarantee::{self, Findings, Source, Wall};
 use crate::live::{Lifeline, Link, LiveBox};
@@ -84,9 +84,6 @@ pub(crate) fn check(spec: &BoxSpec) -> Result<()> {
         reason: "the engine, or its runtime, does not share files with this machine".to_owned(),
         fix: "use an engine of this machine with its usual runtime".to_owned(),
     };
-    if spec.keeps_journal {
-        return Err(unavailable("a journal of what commands write"));
-    }
     if spec.persistence == Persistence::Disk {
         return Err(unavailable("a box on disk"));
     }
@@ -133,6 +130,11 @@ pub(crate) async fn create(
     let mut told = lodging::lodging(spec, prepared.workload, &prepared.image.volumes, Vec::new(), filters);
     // It may be a kernel that only looks like Linux.
     told.rlimits = lodging::USUAL_LIMITS.to_vec();
+    if spec.keeps_journal {
+        told.journal_in_box = Some(container::known(JOURNAL));
+        // Whoever removes old output from it has the rights of the workload.
+        told.landlock_writable.push(container::known(JOURNAL));
+    }
     let told = frame::encode(Kind::Lodging, &told)?;
     let verified = tokio::time::timeout(ANSWER_WAIT, lodge(&mut streams, &told)).await;
     let verified = verified.map_err(|_| setup("agent", "it did not finish in time"))??;

@@ -302,6 +302,7 @@ fn lodge(
         memory,
         oom_kills: None,
         journal,
+        journal_in_box: None,
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
         maker: None,
     };

@@ -127,6 +127,14 @@ impl EndRecord {
         Ok(bytes)
     }
 
+    /// How much the exec wrote to a stream, kept or not.
+    pub fn bytes_of(&self, stream: StreamName) -> u64 {
+        match stream {
+            StreamName::Stdout => self.stdout_bytes,
+            StreamName::Stderr => self.stderr_bytes,
+        }
+    }
+
     /// Reads the record out of the file of `exec`; trailing bytes are an error.
     pub fn from_bytes(exec: &ExecId, bytes: &[u8]) -> Result<Self, FrameError> {
         if bytes.len() > limits::BOX_MESSAGE_BYTES_MAX {

@@ -73,6 +73,8 @@ pub struct Lodging {
     pub oom_kills: Option<DescriptorIndex>,
     /// The directory in which the agent keeps the output of journalled execs, where the box has one.
     pub journal: Option<DescriptorIndex>,
+    /// The same directory as a place in the box, where none could be sent along.
+    pub journal_in_box: Option<GuestPath>,
     /// What ends the box besides the host's explicit word.
     pub lifeline: Lifeline,
     /// Which of the descriptors sent along ends with the maker. The stream over which this was sent has a name that the workload can

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod deaths;
+mod far;
 mod maker;
 mod neighbours;
 mod site;
@@ -53,6 +54,11 @@ const CASES: &[EngineCase] = &[
         name: "a_killed_server_loses_only_what_dies_with_it",
         backends: BOTH,
         run: |site| Box::pin(neighbours::a_killed_server_loses_only_what_dies_with_it(site)),
+    },
+    EngineCase {
+        name: "sessions_on_an_engine_far_away",
+        backends: BOTH,
+        run: |site| Box::pin(far::sessions_on_an_engine_far_away(site)),
     },
     EngineCase {
         name: "thirty_boxes_at_once",

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use box_wire::message::Verified;
 use box_wire::plan::{Memory, Sight, Tracking};
 use box_wire::{GuestPath, Lodging};
-use rustix::fs::{AtFlags, CWD, Mode, StatVfsMountFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::{Descriptors, Failure, MemoryTold, Prepared, Step, Tracker, confine, open_memory, set_limits};
@@ -21,7 +21,10 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
         None => dialler::listen().step("listen")?,
     };
     let maker = lodging.maker.map(|index| descriptors.take(index)).transpose()?;
-    let journal = lodging.journal.map(|index| descriptors.take(index)).transpose()?;
+    let journal = match (lodging.journal, &lodging.journal_in_box) {
+        (Some(index), _) => Some(descriptors.take(index)?),
+        (None, path) => path.as_ref().map(open_directory).transpose().step("journal")?,
+    };
     let counted = lodging.oom_kills.map(|index| descriptors.take(index)).transpose()?;
     let tracking = match lodging.tracking {
         Tracking::Cgroup(index) => Tracker::Cgroup(descriptors.take(index)?),
@@ -57,6 +60,11 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
     };
     let Lodging { workload, seccomp, lifeline, .. } = lodging;
     Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, maker, verified })
+}
+
+fn open_directory(path: &GuestPath) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, path.as_str(), flags, Mode::empty())
 }
 
 /// Makes a directory and its parents where they are missing and may be made. A command that needs one that could not be made

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use box_wire::{BoxId, User};
+use box_wire::{BoxId, GuestPath, User};
 
 use super::{
     AgentStream, Backend, BackendName, Capabilities, Finding, FindingState, Handle, Liveness, Opener, Standby, Stats,
@@ -329,6 +329,10 @@ impl Backend for Choice {
 
     async fn journal(&self, handle: &Handle) -> Result<OwnedFd> {
         self.of(handle)?.journal(handle).await
+    }
+
+    fn journal_in_box(&self, handle: &Handle) -> Option<GuestPath> {
+        self.of(handle).ok()?.journal_in_box(handle)
     }
 
     async fn stats(&self, handle: &Handle) -> Result<Stats> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use box_wire::{BoxId, User};
+use box_wire::{BoxId, GuestPath, User};
 use tokio::time::Instant;
 
 use super::{AgentStream, Backend, BackendName, Capabilities, Finding, FindingState, Handle, Liveness, Stats};
@@ -207,6 +207,10 @@ impl Backend for Standby {
 
     async fn journal(&self, handle: &Handle) -> Result<OwnedFd> {
         self.backend()?.journal(handle).await
+    }
+
+    fn journal_in_box(&self, handle: &Handle) -> Option<GuestPath> {
+        self.backend().ok()?.journal_in_box(handle)
     }
 
     async fn stats(&self, handle: &Handle) -> Result<Stats> {

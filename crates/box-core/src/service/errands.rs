@@ -149,7 +149,7 @@ fn writes(work: &Work) -> bool {
     }
 }
 
-fn wire_request(call: &ErrandCall, has_input: bool) -> Result<ExecRequest> {
+pub(super) fn wire_request(call: &ErrandCall, has_input: bool) -> Result<ExecRequest> {
     let errand = Errand { root: call.root.clone(), work: call.work.clone() };
     let usual = match call.work {
         Work::Watch { .. } => box_wire::limits::TIMEOUT_MS_MAX,

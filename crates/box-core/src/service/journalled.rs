@@ -135,7 +135,7 @@ impl Inner {
     /// Finds a command again: by its end in the journal, or by attaching to it.
     pub(super) async fn find_again(&self, standing: &Standing, exec: &Exec) -> Result<Again> {
         let ended = |record: Option<EndRecord>| record.map(|record| Again::Ended(Box::new(exec.end_of(record))));
-        if let Some(again) = ended(standing.journal.end(&exec.id)?) {
+        if let Some(again) = ended(standing.journal.end(&exec.id).await?) {
             return Ok(again);
         }
         let attached = link::attach(self.backend.dial(&standing.handle).await?, exec.id.clone()).await;
@@ -154,7 +154,7 @@ impl Inner {
             Err(error) => error,
         };
         // It may have ended between the two looks.
-        ended(standing.journal.end(&exec.id)?).ok_or(refused)
+        ended(standing.journal.end(&exec.id).await?).ok_or(refused)
     }
 
     /// Tells everybody of an end, writes it down and makes room.
@@ -278,7 +278,7 @@ impl Inner {
     async fn make_room(&self, session: &Session, standing: &Standing) {
         let bytes_max = self.config().journal_session_bytes_max;
         for exec in superfluous(session, bytes_max, self.config().journal_bytes_max) {
-            if let Err(error) = standing.journal.remove(&exec.id) {
+            if let Err(error) = standing.journal.remove(&exec.id).await {
                 tracing::warn!(exec.id = %exec.id, error = %error, "output of a finished command cannot be removed");
             }
             self.discard(session, &exec).await;

@@ -9,6 +9,7 @@ mod exec;
 mod execs;
 mod follow;
 mod journalled;
+mod kept;
 mod process;
 mod processes;
 mod quota;

@@ -195,7 +195,7 @@ impl Inner {
         }));
         lock(&session.execs).insert(exec.id.clone(), Arc::clone(&exec));
         for old in process.add_run(Arc::clone(&exec)) {
-            let _ = standing.journal.remove(&old.id);
+            let _ = standing.journal.remove(&old.id).await;
             self.discard(session, &old).await;
         }
         // Both rows are there before the run is: the next start of the server finds it, or knows that it never was.
@@ -327,7 +327,7 @@ impl Inner {
         }
         for (_, exec) in process.state().runs {
             if let Ok(standing) = session.standing() {
-                let _ = standing.journal.remove(&exec.id);
+                let _ = standing.journal.remove(&exec.id).await;
             }
             self.discard(session, &exec).await;
         }

@@ -16,9 +16,9 @@ use super::Inner;
 use super::exec::Exec;
 use super::execs::workdir;
 use super::journalled::Again;
+use super::kept::Kept;
 use super::process::{Process, State};
 use super::session::{Phase, Session, Standing, lock};
-use crate::journal::Journal;
 use crate::session::SessionState;
 use crate::store::{Change, ExecRow, ProcessRow, SessionKey, SessionRow, Wait};
 use crate::{Backend, BackendName, Error, Handle, Liveness, Result, fault, link};
@@ -321,9 +321,9 @@ async fn try_adopt(inner: &Inner, row: &SessionRow) -> Result<Standing, Loss> {
     if let Liveness::Lost(reason) = inner.backend.adopt(&handle).await? {
         return Err(Loss::Gone(reason));
     }
-    let directory = inner.backend.journal(&handle).await?;
+    let journal = Kept::of(&inner.backend, &handle).await?;
     let workspace = inner.workspace_again(&row.config, &mut handle).await;
-    Ok(Standing { handle, journal: Arc::new(Journal::open(directory)), workspace })
+    Ok(Standing { handle, journal, workspace })
 }
 
 /// Stops a box or lets it go on, as was written down: the server may have died between doing that and writing it.

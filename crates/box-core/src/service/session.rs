@@ -10,9 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 
 use super::exec::Exec;
+use super::kept::Kept;
 use super::process::Process;
 use crate::call::{ProcessId, Target};
-use crate::journal::Journal;
 use crate::quota::Workspace;
 use crate::session::{SessionConfig, SessionInfo, SessionState};
 use crate::store::{SessionKey, SessionRow};
@@ -58,7 +58,7 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Standing {
     pub(super) handle: Handle,
-    pub(super) journal: Arc<Journal>,
+    pub(super) journal: Kept,
     /// Its workspace, where that has a quota that nothing but us holds.
     pub(super) workspace: Option<Arc<Workspace>>,
 }

@@ -6,12 +6,12 @@ use box_wire::{BoxId, TroubleCode};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
+use super::kept::Kept;
 use super::session::{Phase, Session, Standing, lost};
 use super::{Inner, Service, ServiceConfig, StopMode, recovery};
 use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
 use crate::caller::{Caller, Scope, TenantId};
-use crate::journal::Journal;
 use crate::profile::LockedField;
 use crate::session::{
     AbsentSession, ChangedMounts, SessionConfig, SessionDefaults, SessionFilter, SessionId, SessionInfo, SessionPage,
@@ -309,7 +309,7 @@ impl Inner {
         }
         fault::point("session_box_made");
         let standing = async {
-            let journal = Arc::new(Journal::open(self.backend.journal(&handle).await?));
+            let journal = Kept::of(&self.backend, &handle).await?;
             let standing = Arc::new(Standing { handle: handle.clone(), journal, workspace });
             let mut row = session.row();
             (row.state, row.handle) = (crate::session::SessionState::Running, Some(handle.clone()));

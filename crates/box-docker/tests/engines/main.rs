@@ -325,7 +325,6 @@ case!(an_engine_far_away_is_reached_through_the_engine, |ground: Ground| async m
     };
     let refused = [
         (BoxSpec { mounts: vec![mount], ..spec() }, "mount_denied"),
-        (BoxSpec { keeps_journal: true, ..spec() }, "unavailable"),
         (BoxSpec { persistence: Persistence::Disk, ..spec() }, "unavailable"),
     ];
     for (asked, code) in refused {
