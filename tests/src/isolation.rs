@@ -1,10 +1,12 @@
 //! Puts a whole suite where nothing that it sends can leave the machine, before its first thread starts.
 //!
 //! As root the suite moves to a mount namespace of its own and to a network namespace whose only neighbour is a second
-//! one with the address [`UPSTREAM`] and no way out. With `--as-user NAME` it becomes that user afterwards. In both cases
+//! one with the address [`UPSTREAM`], somebody who answers there, and no way out. With `--as-user NAME` it becomes that user afterwards. In both cases
 //! it then executes itself again, so that the suite proper starts with a known environment. A suite that is given engines finds itself in
 //! such namespaces already, together with them.
 
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -18,6 +20,12 @@ pub const ADDRESS: &str = "198.51.100.1";
 
 /// The address of the far end of our only network link.
 pub const UPSTREAM: &str = "198.51.100.7";
+
+/// Where somebody answers there.
+pub const UPSTREAM_PORT: u16 = 4242;
+
+/// Says that this process is to be that somebody.
+const BE_UPSTREAM: &str = "--be-upstream";
 
 /// Where a backend that root runs keeps what it knows of living boxes. The suite has one of its own.
 pub const RUN_DIRECTORY: &str = "/run/strongbox";
@@ -39,6 +47,9 @@ pub fn network_is_isolated() -> bool {
 /// Prepares the place and returns the arguments that are left. Must be called first in `main`.
 pub fn prepare() -> Result<Vec<String>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == [BE_UPSTREAM] {
+        return be_upstream();
+    }
     if std::env::var_os(SECRET_VARIABLE).is_some() {
         return Ok(arguments);
     }
@@ -57,6 +68,15 @@ pub fn prepare() -> Result<Vec<String>> {
     // Without it everything that an ordinary user's boxes are known by is kept in the state directory of the test.
     again.env_remove("XDG_RUNTIME_DIR");
     Err(again.exec()).context("starting the suite again in its place")
+}
+
+/// Says a word to whoever comes, for good.
+fn be_upstream() -> Result<Vec<String>> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, UPSTREAM_PORT)).context("listening upstream")?;
+    for mut stream in listener.incoming().flatten() {
+        let _ = stream.write_all(b"upstream");
+    }
+    bail!("nobody comes any more")
 }
 
 fn take_user(arguments: &mut Vec<String>) -> Result<Option<User>> {
@@ -117,8 +137,8 @@ fn open_tunnel_device() -> Result<()> {
 }
 
 fn link_upstream(user: Option<&User>) -> Result<()> {
-    let holder =
-        system::network_holder(user.map(|user| (user.uid, user.gid))).context("making the upstream network")?;
+    let holder = system::network_holder(BE_UPSTREAM, user.map(|user| (user.uid, user.gid)))
+        .context("making the upstream network")?;
     let pid = holder.id().to_string();
     // In a house that suites use one after the other, the kernel may still be taking down the link of the one before.
     let _ = run("ip", &["link", "delete", "sbtest0"]);

@@ -30,12 +30,12 @@ pub fn loopback_up() -> io::Result<()> {
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) })
 }
 
-/// Starts a sleeper in a network namespace of its own that dies with this thread.
+/// Starts this program once more, with one argument, in a network namespace of its own. It dies with this thread.
 ///
 /// It runs as whoever we are about to become: the kernel lets a dying parent signal only what it could signal itself.
-pub fn network_holder(user: Option<(u32, u32)>) -> io::Result<Child> {
-    let mut command = Command::new("sleep");
-    command.arg("infinity").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+pub fn network_holder(argument: &str, user: Option<(u32, u32)>) -> io::Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let enter = move || {
         // SAFETY: no memory is involved.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
