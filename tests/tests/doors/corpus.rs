@@ -62,8 +62,8 @@ const TRIED_BY: [(&str, &str, &str); 19] = [
 /// Cases that cannot be asked of this door yet, or not within minutes.
 const NOT_HERE: [(&str, &str); 4] = [
     ("API-18", "a load test with 64 times 300,000 files takes too long here"),
-    ("BK-03", "concerns a container engine, and there is none among the backends"),
-    ("BK-07", "concerns nsjail, and it is not among the backends"),
+    ("BK-03", "concerns containers; the suite `security` asks it of engines"),
+    ("BK-07", "concerns a backend; the suite `security` asks it of each"),
     ("BK-09", "concerns E2B, and it is not among the backends"),
 ];
 
