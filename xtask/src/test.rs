@@ -150,6 +150,11 @@ const STAGES: &[Stage] = &[
         run: |it| suites::rootless(it, "restart"),
     },
     Stage {
+        name: "crates-engines",
+        proves: "box-docker and box-nsjail on real engines, killed at every step too, as root",
+        run: suites::crates_among_engines,
+    },
+    Stage {
         name: "engines-root",
         proves: "engines that are killed, shared and crowded, as root",
         run: |it| suites::among_engines(it, artefacts::AMONG_ENGINES, &["docker", "podman"]),

@@ -10,6 +10,7 @@ use crate::engines::Engines;
 use crate::run::Ending;
 use crate::{cargo, machine};
 use anyhow::{Context, Result};
+use cargo_metadata::TargetKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -67,6 +68,34 @@ pub(super) fn among_engines(proof: &mut Proof, suite: &str, backends: &[&str]) -
         println!("{table}");
     }
     verdict
+}
+
+/// Runs the tests of crates that do nothing without engines, as root and among those that were started.
+pub(super) fn crates_among_engines(proof: &mut Proof) -> Result<Verdict> {
+    if !machine::is_root() {
+        return Ok(Verdict::Skipped("not root; engines of our own need it".into()));
+    }
+    let arguments = ["test", "--package", "box-docker", "--package", "box-nsjail", "--no-run"];
+    let built = cargo::executables(&proof.root, &arguments, &TargetKind::Test)?;
+    let engines = match proof.engines() {
+        Ok(engines) => engines,
+        Err(error) => return Ok(Verdict::Skipped(format!("no engines: {error:#}"))),
+    };
+    for reason in engines.missing() {
+        proof.skip(reason.clone());
+    }
+    let mut verdict = Verdict::Failed("not one test program was built".into());
+    for executable in built.values() {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(executable).arg("--test-threads=2").current_dir(&proof.root);
+        cargo::without_cargo_traces(&mut command);
+        let ending = proof.stream(engines.enter(&command), ENGINES_TIME_MAX)?;
+        verdict = judge(proof, ending);
+        if verdict != Verdict::Passed {
+            break;
+        }
+    }
+    Ok(verdict)
 }
 
 /// Runs a suite as our test user, on a Podman that is the user's own.

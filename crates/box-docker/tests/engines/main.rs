@@ -228,29 +228,6 @@ case!(a_box_that_waited_becomes_what_was_asked, |ground: Ground| async move {
     Ok(())
 });
 
-case!(boxes_with_a_network_cannot_reach_each_other, |ground: Ground| async move {
-    let engine = ground.open().await?;
-    let asked = BoxSpec { network: box_core::Network::On, ..spec() };
-    let first = match engine.create(&ground.id("net"), &asked).await {
-        Err(error) if error.code() == "unavailable" || error.to_string().contains("tun") => {
-            ground::skipped(&format!("networks on {}: {error}", engine.name()));
-            return Ok(());
-        }
-        made => made?,
-    };
-    let second = engine.create(&ground.id("net"), &asked).await?;
-    let find = "ip -4 addr show | grep -v 127.0.0.1 | sed -n 's/.*inet \\([0-9.]*\\).*/\\1/p' | head -1";
-    let address = ground.shell(&engine, &first, find).await?.trim().to_owned();
-    ensure!(!address.is_empty());
-    ground.shell(&engine, &first, "(echo hello | nc -l -p 8000 >/dev/null 2>&1 &) ; sleep 0.2").await?;
-    let reached = format!("nc -w 2 {address} 8000 </dev/null");
-    ensure!(ground.shell(&engine, &second, &reached).await? != "hello\n", "{address} was reached");
-    ensure!(ground.shell(&engine, &first, &reached).await? == "hello\n", "nobody listened");
-    ensure!(first.guarantees.level(Dimension::Network) >= Level::Soft);
-    engine.close().await;
-    Ok(())
-});
-
 case!(images_are_listed_imported_and_removed, |ground: Ground| async move {
     let engine = ground.open().await?;
     let images = engine.images();
