@@ -12,6 +12,7 @@ use bollard::models::{
 };
 use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, MountMode, Persistence};
+use box_host::standard;
 use box_wire::{GuestPath, User};
 
 use crate::config::EngineKind;
@@ -42,23 +43,9 @@ pub(crate) const SHARED_MEMORY_BYTES_MAX: u64 = 64 << 20;
 /// Files in a place besides the workspace, at least.
 const SIDE_INODES_MIN: u64 = 1024;
 
-/// Files of `/proc` and `/sys` that tell of the whole machine and are of no use in a box: what engines hide, and some more.
-const MASKED: [&str; 14] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/kallsyms",
-    "/proc/kcore",
-    "/proc/key-users",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/modules",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/sys/firmware",
-    "/sys/devices/virtual/powercap",
-];
+/// What engines hide besides what every box does without.
+const ALSO_MASKED: [&str; 4] =
+    ["/proc/timer_list", "/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap"];
 
 /// Where nothing is instead of what engines mount there: the machine's devices, and the limits of the container.
 const HIDDEN: [&str; 2] = ["/sys", "/sys/fs/cgroup"];
@@ -173,6 +160,11 @@ pub(crate) fn container(spec: &BoxSpec, facts: &Facts<'_>) -> ContainerCreateBod
     }
 }
 
+/// Files of `/proc` and `/sys` that tell of the whole machine and are of no use in a box.
+fn masked() -> Vec<&'static str> {
+    standard::MASKED.into_iter().chain(ALSO_MASKED).collect()
+}
+
 fn no_healthcheck() -> HealthConfig {
     HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }
 }
@@ -187,7 +179,7 @@ fn host_config(spec: &BoxSpec, facts: &Facts<'_>) -> HostConfig {
         security_opt: Some(security_options(facts)),
         readonly_rootfs: Some(spec.read_only_rootfs),
         // Podman takes these in a form of its own, among the security options.
-        masked_paths: (facts.kind == EngineKind::Docker).then_some(texts(&MASKED)).flatten(),
+        masked_paths: (facts.kind == EngineKind::Docker).then_some(texts(&masked())).flatten(),
         readonly_paths: (facts.kind == EngineKind::Docker).then_some(texts(&READ_ONLY)).flatten(),
         memory: Some(memory),
         // The same number again means: no swap.
@@ -221,7 +213,7 @@ fn security_options(facts: &Facts<'_>) -> Vec<String> {
     let mut options = vec!["no-new-privileges".to_owned()];
     options.extend(facts.seccomp.map(|profile| format!("seccomp={profile}")));
     if facts.kind == EngineKind::Podman {
-        options.push(format!("mask={}", MASKED.join(":")));
+        options.push(format!("mask={}", masked().join(":")));
     }
     options
 }

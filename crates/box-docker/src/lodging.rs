@@ -2,27 +2,11 @@
 
 use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, Grant, MountMode};
+use box_host::standard;
 use box_wire::plan::{Lifeline, Memory, Sight, Tracking};
 use box_wire::{GuestPath, Lodging, User};
 
 use crate::container::{known, places};
-
-/// Limits per process that every kernel knows. They are not what holds a box, but they keep one process from being a nuisance to the
-/// others.
-pub(crate) const USUAL_LIMITS: [(u32, u64, u64); 3] = [
-    // One byte, not zero: with zero the kernel still starts a core handler that is a program.
-    (libc::RLIMIT_CORE, 1, 1),
-    (libc::RLIMIT_NOFILE, 1024, 4096),
-    (libc::RLIMIT_MEMLOCK, 8 << 20, 8 << 20),
-];
-
-/// Limits of things that only Linux itself has.
-const LINUX_LIMITS: [(u32, u64, u64); 4] = [
-    (libc::RLIMIT_SIGPENDING, 4096, 4096),
-    (libc::RLIMIT_MSGQUEUE, 800 << 10, 800 << 10),
-    (libc::RLIMIT_NICE, 0, 0),
-    (libc::RLIMIT_RTPRIO, 0, 0),
-];
 
 /// What the agent is told, but for the descriptors that travel along.
 pub(crate) fn lodging(
@@ -36,7 +20,7 @@ pub(crate) fn lodging(
         workload,
         sights,
         directories: Vec::new(),
-        rlimits: USUAL_LIMITS.into_iter().chain(LINUX_LIMITS).collect(),
+        rlimits: standard::rlimits(spec, true),
         landlock_writable: writable(spec, workload, volumes),
         seccomp,
         listener: None,

@@ -14,7 +14,7 @@ use bollard::query_parameters::{
     AttachContainerOptions, ContainerArchiveInfoOptions, CreateContainerOptions, StatsOptions, UploadToContainerOptions,
 };
 use box_core::{AgentStream, BoxSpec, Error, Persistence, Result, Stats};
-use box_host::record;
+use box_host::{record, standard};
 use box_wire::frame::{self, HEADER_BYTES};
 use box_wire::message::Verified;
 use box_wire::{BoxId, Header, Kind, Report};
@@ -129,7 +129,7 @@ pub(crate) async fn create(
     let filters = if inner.facts.has_own_kernel { Vec::new() } else { prepared.programs() };
     let mut told = lodging::lodging(spec, prepared.workload, &prepared.image.volumes, Vec::new(), filters);
     // It may be a kernel that only looks like Linux.
-    told.rlimits = lodging::USUAL_LIMITS.to_vec();
+    told.rlimits = standard::USUAL_LIMITS.to_vec();
     if spec.keeps_journal {
         told.journal_in_box = Some(container::known(JOURNAL));
         // Whoever removes old output from it has the rights of the workload.

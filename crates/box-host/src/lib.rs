@@ -16,6 +16,7 @@ pub mod ids;
 pub mod instance;
 pub mod journal;
 pub mod live;
+pub mod local;
 pub mod mounts;
 pub mod network;
 pub mod process;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use box_core::{AgentStream, BackendName, Error, Guarantees, Handle, Liveness, Result};
 use box_wire::BoxId;
-use serde::Deserialize;
 use tokio::net::UnixStream;
 
 use crate::instance::Instance;
+use crate::local::Record;
 use crate::process::Process;
 use crate::{handover, record};
 
@@ -32,13 +32,6 @@ pub struct LiveBox {
 #[derive(Debug, Default)]
 pub struct LiveBoxes {
     known: Mutex<HashMap<BoxId, Arc<LiveBox>>>,
-}
-
-/// What every record tells of a box, whatever else it holds.
-#[derive(Debug, Deserialize)]
-struct Known {
-    cgroup: String,
-    agent: Option<Process>,
 }
 
 impl LiveBoxes {
@@ -65,7 +58,7 @@ impl LiveBoxes {
             return lost("its handle was not written by this backend");
         };
         let Ok(directory) = instance.open_box(&handle.id) else { return lost("it has no directory") };
-        let Some(record) = record::read::<Known>(&directory) else { return lost("its record cannot be read") };
+        let Some(record) = record::read::<Record>(&directory) else { return lost("its record cannot be read") };
         if record.agent != Some(agent) {
             return lost("its record tells of another process");
         }
@@ -98,7 +91,7 @@ impl LiveBoxes {
 /// Handles for all boxes of an instance, from their records. What they guarantee is not known.
 pub fn handles(instance: &Instance, backend: BackendName) -> Vec<Handle> {
     let handle = |id: BoxId| {
-        let record = record::read::<Known>(instance.open_box(&id).ok()?);
+        let record = record::read::<Record>(instance.open_box(&id).ok()?);
         let locator = serde_json::to_string(&record.and_then(|record| record.agent)).ok()?;
         Some(Handle { id, backend, guarantees: Guarantees::default(), locator })
     };

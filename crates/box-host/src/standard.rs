@@ -42,18 +42,25 @@ pub fn accounts(User { uid, gid }: User) -> (String, String) {
     )
 }
 
-/// Limits per process. They are not what holds a box, but they keep one process from being a nuisance to the others.
+/// Limits per process that every kernel knows. They are not what holds a box, but they keep one process from being a nuisance to the others.
+pub const USUAL_LIMITS: [(u32, u64, u64); 3] = [
+    // One byte, not zero: with zero the kernel still starts a core handler that is a program.
+    (libc::RLIMIT_CORE, 1, 1),
+    (libc::RLIMIT_NOFILE, 1024, 4096),
+    (libc::RLIMIT_MEMLOCK, 8 << 20, 8 << 20),
+];
+
+/// Limits of things that only Linux itself has.
+const LINUX_LIMITS: [(u32, u64, u64); 4] = [
+    (libc::RLIMIT_SIGPENDING, 4096, 4096),
+    (libc::RLIMIT_MSGQUEUE, 800 << 10, 800 << 10),
+    (libc::RLIMIT_NICE, 0, 0),
+    (libc::RLIMIT_RTPRIO, 0, 0),
+];
+
+/// Limits per process, with one of processes where nothing else counts them.
 pub fn rlimits(spec: &BoxSpec, pids_counted: bool) -> Vec<(u32, u64, u64)> {
-    let mut limits = vec![
-        // One byte, not zero: with zero the kernel still starts a core handler that is a program.
-        (libc::RLIMIT_CORE, 1, 1),
-        (libc::RLIMIT_NOFILE, 1024, 4096),
-        (libc::RLIMIT_MEMLOCK, 8 << 20, 8 << 20),
-        (libc::RLIMIT_SIGPENDING, 4096, 4096),
-        (libc::RLIMIT_MSGQUEUE, 800 << 10, 800 << 10),
-        (libc::RLIMIT_NICE, 0, 0),
-        (libc::RLIMIT_RTPRIO, 0, 0),
-    ];
+    let mut limits: Vec<_> = USUAL_LIMITS.into_iter().chain(LINUX_LIMITS).collect();
     if !pids_counted {
         limits.push((libc::RLIMIT_NPROC, spec.pids_limit, spec.pids_limit));
     }

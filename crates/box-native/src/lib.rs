@@ -1,13 +1,11 @@
 //! Boxes made of Linux namespaces and cgroups, on a plain machine with nothing installed.
 //!
-//! One kernel concept, one module. [`plan`](self) decides and touches nothing; `spawn` makes; `destroy` removes by the
+//! One kernel concept, one module. [`plan`](self) decides and touches nothing; `spawn` makes; `box_host::local` removes by the
 //! record that was written before anything was made.
 
 mod backend;
-mod destroy;
 mod guarantee;
 mod plan;
-mod record;
 mod skeleton;
 mod spawn;
 mod starter;

@@ -8,9 +8,10 @@ use box_host::cgroup::{self, BoxCgroup, Memory};
 use box_host::disk;
 use box_host::handover::{self, Baggage};
 use box_host::host_root::HostRoot;
-use box_host::ids::{IdMaps, Ranges};
+use box_host::ids::IdMaps;
 use box_host::live::LiveBox;
-use box_host::network::{self, Target};
+use box_host::local::Record;
+use box_host::network;
 use box_host::process::Process;
 use box_host::{journal, record, seccomp};
 use box_images::RootTree;
@@ -21,14 +22,10 @@ use crate::backend::Inner;
 use crate::fault;
 use crate::guarantee::{self, Findings};
 use crate::plan::{self, Draft, Facts, Source};
-use crate::record::Record;
 use crate::skeleton::Skeleton;
 use crate::starter::Launching;
 use crate::sys::{Launch, Role};
 use crate::trees::{self, Way};
-
-/// Claims of id ranges that are tried before giving up. There are thousands of ranges.
-const CLAIMS_MAX: u32 = 64;
 
 /// A box that stands.
 #[derive(Debug)]
@@ -54,9 +51,11 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         cgroup: inner.instance.name_of(id),
         range: None,
         network: prepared.network.map(|method| network::intent(method, id)),
+        jail: None,
         agent: None,
     };
-    let maps = claim_ids(inner, &mut record, &directory)?;
+    let range = record.claim_range(inner.ranges.as_ref(), &directory, fault::point)?;
+    let maps = range.map_or_else(IdMaps::rootless, IdMaps::of_range);
     let agent = maps.agent();
     let owner = (maps.host_user(agent.uid), maps.host_group(agent.gid));
     let (Some(uid), Some(gid)) = owner else { return Err(setup("ids", "the agent has no id on the host")) };
@@ -87,7 +86,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
     let (plan, baggage) =
         complete(inner, draft, spec, &prepared, &maps, &cgroup, listener, launched.pid, &record.cgroup)?;
-    attach_network(&mut record, &directory, &cgroup, launched.pid)?;
+    record.attach_network(&directory, &cgroup, launched.pid, fault::point)?;
     handover::send(&control, Kind::Plan, &plan, &baggage)?;
     drop(baggage);
     fault::point("plan_sent");
@@ -128,26 +127,6 @@ fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
 
 fn limits(spec: &BoxSpec) -> cgroup::Limits {
     cgroup::Limits { cpus: spec.cpus, memory_bytes_max: spec.memory_mb << 20, pids_max: spec.pids_limit }
-}
-
-/// Writes the intent and claims a range of ids, in that order.
-fn claim_ids(inner: &Inner, record: &mut Record, directory: &OwnedFd) -> Result<IdMaps> {
-    let Some(ranges) = &inner.ranges else {
-        record::write(record, directory)?;
-        fault::point("record_written");
-        return Ok(IdMaps::rootless());
-    };
-    for _ in 0..CLAIMS_MAX {
-        let range = Ranges::pick()?;
-        record.range = Some(range);
-        record::write(record, directory)?;
-        fault::point("record_written");
-        if ranges.claim(range, &record.cgroup)? {
-            fault::point("range_claimed");
-            return Ok(IdMaps::of_range(range));
-        }
-    }
-    Err(setup("ids", "every range of ids that was tried is taken; are there thousands of boxes?"))
 }
 
 fn launch<'a>(inner: &'a Inner, cgroup: &BoxCgroup, control: &UnixStream) -> Result<Launching<'a>> {
@@ -236,19 +215,6 @@ fn skeleton(inner: &Inner) -> Result<Option<&Skeleton>> {
 
 fn shared(inner: &Inner) -> Result<&Skeleton> {
     skeleton(inner)?.ok_or_else(|| setup("skeleton", "the plan asks for one that there is not"))
-}
-
-/// Gives the box its way out. The record is written before and after, so that whatever exists is known.
-fn attach_network(record: &mut Record, directory: &OwnedFd, cgroup: &BoxCgroup, pid: u32) -> Result<()> {
-    let Some(mut attachment) = record.network.clone() else { return Ok(()) };
-    let helper = cgroup.helper_directory()?;
-    let target = Target { agent_pid: pid, helper_cgroup: helper.as_ref().map(AsFd::as_fd) };
-    let attached = network::attach(&mut attachment, &target);
-    record.network = Some(attachment);
-    record::write(record, directory)?;
-    attached?;
-    fault::point("network_attached");
-    Ok(())
 }
 
 /// A box with an image that cannot be set up has a bad image: without one, set-up does not depend on what a stranger chose.

@@ -14,13 +14,13 @@ use box_host::cgroup::{BoxCgroup, Cgroups, DriverKind};
 use box_host::ids::Ranges;
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::live::{self, LiveBoxes};
+use box_host::local::{self, Places, Record};
 use box_host::{blocking, journal, record};
 use box_images::{Images, ImagesConfig};
 use box_wire::BoxId;
 
 use crate::house::Way;
-use crate::record::Record;
-use crate::{create, destroy, fault, probe};
+use crate::{create, fault, probe};
 
 /// How an nsjail backend is set up.
 #[derive(Debug, Clone)]
@@ -87,9 +87,8 @@ impl Nsjail {
         let images = open_images(&config.state_dir, config.images)?;
         for remains in Remains::find(&state)? {
             let (disks, journals) = (&state.disks, &state.journals);
-            let places =
-                destroy::Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks, journals, images: &images };
-            destroy::sweep(remains, &places);
+            let places = Places { cgroups: &cgroups, ranges: ranges.as_ref(), disks, journals, point: fault::common };
+            local::sweep(remains, &places, |name| images.release(name));
         }
         instance::sweep_storage(&state)?;
         images.release_the_dead(|name| state.has_box(name))?;
@@ -154,18 +153,17 @@ impl Inner {
 
     /// Ends a box, known or not, and removes everything by its record.
     fn destroy(&self, id: &BoxId) -> Result<()> {
-        let live = self.boxes.remove(id);
+        let (live, name) = (self.boxes.remove(id), self.instance.name_of(id));
         let Ok(directory) = self.instance.open_box(id) else {
             // After a reboot nothing is left of a box but what it had said.
-            self.images.release(&self.instance.name_of(id))?;
-            return journal::remove(&self.journals, &self.instance.name_of(id));
+            self.images.release(&name)?;
+            return journal::remove(&self.journals, &name);
         };
         let record: Option<Record> = record::read(&directory);
         let (cgroups, ranges) = (&self.cgroups, self.ranges.as_ref());
-        let (disks, journals, images) = (&self.disks, &self.journals, &self.images);
-        let places = destroy::Places { cgroups, ranges, disks, journals, images };
-        destroy::dismantle(record.as_ref(), live.as_deref(), &places)?;
-        self.images.release(&self.instance.name_of(id))?;
+        let places = Places { cgroups, ranges, disks: &self.disks, journals: &self.journals, point: fault::common };
+        local::dismantle(record.as_ref(), &name, live.as_deref(), &places)?;
+        self.images.release(&name)?;
         self.instance.remove_box(id)?;
         fault::point("jail_directory_removed");
         Ok(())

@@ -10,8 +10,9 @@ use box_host::disk;
 use box_host::handover::{self, Baggage};
 use box_host::host_root::{HostRoot, TreeKind};
 use box_host::live::LiveBox;
+use box_host::local::Record;
 use box_host::mounts::{self, Attachment};
-use box_host::network::{self, Target};
+use box_host::network;
 use box_host::process::Process;
 use box_host::standard::MASKED;
 use box_host::{journal, record, seccomp};
@@ -26,7 +27,6 @@ use crate::guarantee::{self, Findings};
 use crate::house::{self, Facts, Way};
 use crate::ids::Ids;
 use crate::launch::{self, Launch, Launched, Scene};
-use crate::record::Record;
 use crate::stage::{Root, Stage, Storage};
 use crate::trees;
 
@@ -53,11 +53,9 @@ struct Prepared {
 /// Makes a box. On an error the caller removes, by the record, whatever had been made.
 pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<Made> {
     let mut prepared = prepare(inner, id, spec)?;
-    let name = inner.instance.name_of(id);
     let mut record = Record {
         id: id.clone(),
-        cgroup: format!("nsjail-{name}"),
-        name,
+        cgroup: format!("nsjail-{}", inner.instance.name_of(id)),
         range: None,
         network: prepared.network.map(|method| network::intent(method, id)),
         jail: None,
@@ -84,7 +82,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let mut sights = host_sights(inner, spec, &prepared)?;
     sights.extend(show_mounts(inner, spec, std::mem::take(&mut prepared.grants), &ids, &pidfd)?);
     fault::point("jail_mounts_attached");
-    attach_network(&mut record, &directory, &cgroup, agent_pid)?;
+    record.attach_network(&directory, &cgroup, agent_pid, fault::common)?;
     let (mut lodging, mut baggage) = lodge(inner, spec, &prepared, &record, &ids, &cgroup, sights, listener)?;
     let (lifeline, maker) = UnixStream::pair().map_err(|error| Error::io("making a lifeline", error))?;
     lodging.maker = Some(baggage.add(maker.into()));
@@ -187,10 +185,10 @@ fn stage(inner: &Inner, spec: &BoxSpec, prepared: &Prepared, record: &Record, id
     let storage = match spec.persistence {
         Persistence::Memory => Storage::Tmpfs { bytes_max: spec.disk_bytes_max(), inodes_max: spec.disk_inodes_max() },
         Persistence::Disk => {
-            let disks = inner.disks.as_fd();
-            disk::make_image(disks, &record.name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
+            let (disks, name) = (inner.disks.as_fd(), inner.instance.name_of(&record.id));
+            disk::make_image(disks, &name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
             fault::point("jail_disk_made");
-            Storage::Mount(disk::mount_image(disks, &record.name)?)
+            Storage::Mount(disk::mount_image(disks, &name)?)
         }
     };
     let door = mounts::clone_mount(&door.directory).map_err(|error| Error::io("taking the door", error))?;
@@ -244,19 +242,6 @@ fn sight(attachment: &Attachment) -> Sight {
     Sight { path: target.clone(), device: grant.device, inode: grant.inode, read_only }
 }
 
-/// Gives the box its way out. The record is written before and after, so that whatever exists is known.
-fn attach_network(record: &mut Record, directory: &OwnedFd, cgroup: &BoxCgroup, pid: u32) -> Result<()> {
-    let Some(mut attachment) = record.network.clone() else { return Ok(()) };
-    let helper = cgroup.helper_directory()?;
-    let target = Target { agent_pid: pid, helper_cgroup: helper.as_ref().map(AsFd::as_fd) };
-    let attached = network::attach(&mut attachment, &target);
-    record.network = Some(attachment);
-    record::write(record, directory)?;
-    attached?;
-    fault::point("jail_network_attached");
-    Ok(())
-}
-
 /// What the agent is told, and the descriptors that this refers to.
 #[expect(
     clippy::too_many_arguments,
@@ -275,7 +260,7 @@ fn lodge(
     let mut baggage = Baggage::default();
     let listener = Some(baggage.add(listener));
     let journal = if spec.keeps_journal {
-        let made = journal::make(&inner.journals, &record.name, ids.owner(spec.user))?;
+        let made = journal::make(&inner.journals, &inner.instance.name_of(&record.id), ids.owner(spec.user))?;
         fault::point("jail_journal_made");
         Some(baggage.add(made))
     } else {

@@ -30,3 +30,8 @@ pub const STEPS: &[&str] = &[
 pub(crate) fn point(step: &str) {
     box_core::fault::crash_at(step, STEPS);
 }
+
+/// A point that boxes of all backends of this machine have, by the name that it has here.
+pub(crate) fn common(step: &str) {
+    point(&format!("jail_{step}"));
+}

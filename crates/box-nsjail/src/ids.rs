@@ -4,15 +4,11 @@ use std::os::fd::OwnedFd;
 
 use box_core::{Error, Result};
 use box_host::ids::{IdMaps, RANGE_IDS, Ranges};
-use box_host::record;
+use box_host::local::Record;
 use box_wire::User;
 
 use crate::fault;
 use crate::jail::IdLine;
-use crate::record::Record;
-
-/// Claims of id ranges that are tried before giving up. There are thousands of ranges.
-const CLAIMS_MAX: u32 = 64;
 
 /// The ids of a jail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,24 +22,14 @@ pub(crate) enum Ids {
 impl Ids {
     /// Writes the intent and claims a range, in that order; an ordinary user has nothing to claim.
     pub(crate) fn claim(ranges: Option<&Ranges>, record: &mut Record, directory: &OwnedFd) -> Result<Self> {
-        let Some(ranges) = ranges else {
-            record::write(record, directory)?;
-            fault::point("jail_record_written");
-            let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-            return Ok(Self::Own(uid.as_raw(), gid.as_raw()));
-        };
-        for _ in 0..CLAIMS_MAX {
-            let range = Ranges::pick()?;
-            record.range = Some(range);
-            record::write(record, directory)?;
-            fault::point("jail_record_written");
-            if ranges.claim(range, &record.cgroup)? {
-                fault::point("jail_range_claimed");
+        match record.claim_range(ranges, directory, fault::common)? {
+            None => Ok(Self::Own(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())),
+            Some(range) => {
                 let first = IdMaps::of_range(range).host_user(0);
-                return first.map(Self::Range).ok_or_else(|| none("the range is empty"));
+                let empty = || Error::Setup { step: "ids".to_owned(), reason: "the range is empty".to_owned() };
+                first.map(Self::Range).ok_or_else(empty)
             }
         }
-        Err(none("every range of ids that was tried is taken; are there thousands of boxes?"))
     }
 
     /// Who a user of the box is on the host.
@@ -79,10 +65,6 @@ fn around(id: u32, first: u32) -> Vec<IdLine> {
     }
     let lines = [line(id, 1), line(0, id), line(id + 1, RANGE_IDS.saturating_sub(id + 1))];
     lines.into_iter().filter(|line| line.count > 0).collect()
-}
-
-fn none(reason: &str) -> Error {
-    Error::Setup { step: "ids".to_owned(), reason: reason.to_owned() }
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! Boxes around which nsjail puts namespaces, with our agent as its child.
 //!
-//! [`house`](self) decides and touches nothing; `create` makes; `destroy` removes by the record that was written before anything was
+//! [`house`](self) decides and touches nothing; `create` makes; `box_host::local` removes by the record that was written before anything was
 //! made. What a box of this machine is besides its namespaces (cgroups, ids, disks, the way out) is what it is for the native
 //! backend, and comes from there.
 
 mod backend;
 mod create;
-mod destroy;
 mod door;
 mod guarantee;
 mod house;
@@ -14,7 +13,6 @@ mod ids;
 mod jail;
 mod launch;
 mod probe;
-mod record;
 mod stage;
 mod sys;
 mod text;
