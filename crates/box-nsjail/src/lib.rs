@@ -2,7 +2,7 @@
 //!
 //! [`house`](self) decides and touches nothing; `create` makes; `box_host::local` removes by the record that was written before anything was
 //! made. What a box of this machine is besides its namespaces (cgroups, ids, disks, the way out) is what it is for the native
-//! backend, and comes from there.
+//! backend, and comes from `box_host`.
 
 mod backend;
 mod create;
