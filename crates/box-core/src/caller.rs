@@ -7,6 +7,7 @@ use std::str::FromStr;
 use box_wire::Invalid;
 use serde::{Deserialize, Serialize};
 
+use crate::mcp::{self, McpAccess};
 use crate::{Error, Result, SessionId, limits};
 
 /// Who is asking. Made by a door from a token, never from what the caller says of itself.
@@ -22,6 +23,8 @@ pub struct Caller {
     pub ceiling: Option<Ceiling>,
     /// The profile to which its token is bound. It gets no other, and no session that has another.
     pub profile: Option<String>,
+    /// What it may use of MCP servers.
+    pub mcp: McpAccess,
     /// The query of an agent for which it asks, where its door knows: remembered with what goes wrong.
     pub query_id: Option<String>,
 }
@@ -54,13 +57,15 @@ pub enum Scope {
     Files,
     /// Skill packages.
     Skills,
+    /// Definitions of MCP servers.
+    Mcp,
     /// Tokens, the audit log, and what concerns all tenants.
     Admin,
 }
 
 impl Scope {
     /// All there are.
-    pub const ALL: [Self; 4] = [Self::Exec, Self::Files, Self::Skills, Self::Admin];
+    pub const ALL: [Self; 5] = [Self::Exec, Self::Files, Self::Skills, Self::Mcp, Self::Admin];
 
     /// As it is written.
     pub fn as_str(self) -> &'static str {
@@ -68,6 +73,7 @@ impl Scope {
             Self::Exec => "exec",
             Self::Files => "files",
             Self::Skills => "skills",
+            Self::Mcp => "mcp",
             Self::Admin => "admin",
         }
     }
@@ -83,7 +89,7 @@ impl FromStr for Scope {
     type Err = Invalid;
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let found = Self::ALL.into_iter().find(|scope| scope.as_str() == text);
-        found.ok_or_else(|| Invalid::new("scope", text, "exec, files, skills or admin"))
+        found.ok_or_else(|| Invalid::new("scope", text, "exec, files, skills, mcp or admin"))
     }
 }
 
@@ -96,6 +102,7 @@ impl Caller {
             scopes: Scope::ALL.into(),
             ceiling: None,
             profile: None,
+            mcp: McpAccess::default(),
             query_id: None,
         }
     }
@@ -125,6 +132,24 @@ impl Caller {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the caller may know of a session. In those of MCP servers it could speak with any server past its lists.
+    pub(crate) fn sees_session(&self, session: &SessionId) -> bool {
+        self.mcp.is_everything() || !mcp::is_of_servers(session)
+    }
+
+    /// Refuses a session of which the caller may not know.
+    pub(crate) fn check_session(&self, session: &SessionId) -> Result<()> {
+        if self.sees_session(session) {
+            return Ok(());
+        }
+        Err(Error::Conflict {
+            what: format!(
+                "session {session} is kept for MCP servers, and this token has lists of what it may use of them"
+            ),
+            fix: "use another session_id".to_owned(),
+        })
     }
 
     /// Refuses unless the caller has a right.
@@ -201,6 +226,18 @@ mod tests {
         let error = bound.check_profile(&id, "network_extended").unwrap_err().to_string();
         assert!(error.contains("network_extended") && error.contains("strict"), "{error}");
         assert!(Caller::local().check_profile(&id, "network_extended").is_ok());
+    }
+
+    #[test]
+    fn who_has_lists_of_servers_uses_no_session_of_servers() {
+        let lists = McpAccess::new(None, vec!["files".parse().unwrap()]).unwrap();
+        let listed = Caller { mcp: lists, ..Caller::local() };
+        for of_servers in ["mcp-shared", "mcp-shared-0a1b2c3d", "mcp-test-1"] {
+            let id: SessionId = of_servers.parse().unwrap();
+            assert!(listed.check_session(&id).unwrap_err().to_string().contains("another session_id"), "{id}");
+            assert!(Caller::local().check_session(&id).is_ok(), "{id}");
+        }
+        assert!(listed.check_session(&"mcp".parse().unwrap()).is_ok());
     }
 
     #[test]

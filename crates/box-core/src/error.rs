@@ -5,6 +5,7 @@ use box_wire::{FrameError, Invalid, Refusal, Trouble};
 use crate::call::ProcessId;
 use crate::caller::Scope;
 use crate::guarantee::{Dimension, Level};
+use crate::mcp::McpTrouble;
 use crate::quota::QuotaMoment;
 use crate::session::{Difference, SessionId};
 use crate::skills::SkillTrouble;
@@ -195,6 +196,10 @@ pub enum Error {
     #[error(transparent)]
     Skill(#[from] SkillTrouble),
 
+    /// An MCP server cannot be used as it was asked.
+    #[error(transparent)]
+    Mcp(#[from] McpTrouble),
+
     /// What came out of a box was not our protocol. The stream was dropped.
     #[error("the box broke the protocol: {0}")]
     Protocol(#[from] FrameError),
@@ -235,6 +240,7 @@ impl Error {
             Self::Refused(_) => "refused",
             Self::File(trouble) => trouble.code.as_str(),
             Self::Skill(trouble) => trouble.code(),
+            Self::Mcp(trouble) => trouble.code(),
             Self::Protocol(_) => "protocol",
             Self::Io { .. } => "io",
         }

@@ -100,6 +100,17 @@ pub const SKILL_ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Characters of its output that an error carries: the end.
 pub const SKILL_OUTPUT_CHARS_MAX: usize = 2000;
 
+/// Longest name of an MCP server.
+pub const MCP_SERVER_NAME_BYTES_MAX: usize = 64;
+/// MCP servers of one tenant.
+pub const MCP_SERVERS_MAX: usize = 256;
+/// MCP servers that an error names.
+pub const MCP_SERVERS_NAMED_MAX: usize = 50;
+/// Lines of the log of an MCP server, when nobody says how many.
+pub const MCP_LOG_LINES: usize = 200;
+/// Most lines of it at once.
+pub const MCP_LOG_LINES_MAX: usize = 5000;
+
 /// Deadline of what is asked of files, unless it moves their bytes.
 pub const ERRAND_TIMEOUT_MS: u64 = 60_000;
 

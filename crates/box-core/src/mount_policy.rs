@@ -23,6 +23,8 @@ pub enum Origin {
     Within(Vec<PathBuf>),
     /// The service itself, for skills, which all lie below this real path. It may lie in our own state, where nothing else is shown.
     Skills(PathBuf),
+    /// The service itself, for this one real path, which may lie in our own state: what a box keeps there outlives the box.
+    Kept(PathBuf),
 }
 
 /// Places that no box ever sees, in whatever way they are spelled. Nothing inside them and nothing that contains them.
@@ -106,8 +108,9 @@ impl MountPolicy {
         if path == Path::new("/") {
             return Err(format!("/ is the whole host, which is {NEVER_SHOWN}"));
         }
-        let is_around_skills = |place: &Path| matches!(origin, Origin::Skills(root) if root.starts_with(place));
-        let own = self.denied.iter().map(PathBuf::as_path).filter(|place| !is_around_skills(place));
+        let is_around_ours =
+            |place: &Path| matches!(origin, Origin::Skills(root) | Origin::Kept(root) if root.starts_with(place));
+        let own = self.denied.iter().map(PathBuf::as_path).filter(|place| !is_around_ours(place));
         let denied = DENIED.iter().map(Path::new).chain(own);
         for place in denied {
             if path.starts_with(place) {
@@ -123,6 +126,8 @@ impl MountPolicy {
             Origin::Within(roots) => roots,
             Origin::Skills(root) if path.starts_with(root) && path != root => return Ok(()),
             Origin::Skills(root) => return Err(format!("it is no skill below {}", root.display())),
+            Origin::Kept(place) if path == place => return Ok(()),
+            Origin::Kept(place) => return Err(format!("it is not {}", place.display())),
         };
         if roots.iter().any(|root| path.starts_with(root)) {
             return Ok(());
@@ -242,6 +247,24 @@ mod tests {
         assert!(ask(&policy, skills.join("one").to_str().unwrap(), Origin::Operator).is_err(), "for skills only");
         let root = PathBuf::from("/etc/strongbox/skills");
         assert!(ask(&policy, "/etc", Origin::Skills(root)).is_err(), "the deny-list holds");
+    }
+
+    #[test]
+    fn what_is_kept_for_a_box_is_one_place_of_our_own_state() {
+        let state = tempfile::tempdir().unwrap();
+        let state = state.path().canonicalize().unwrap();
+        let kept = state.join("mcp/kept/a/one");
+        std::fs::create_dir_all(kept.join("below")).unwrap();
+        std::os::unix::fs::symlink("/etc", state.join("mcp/kept/a/link")).unwrap();
+        let policy = MountPolicy { allowed_roots: vec![], denied: vec![state.clone()] };
+        let asked = |path: &Path| ask(&policy, path.to_str().unwrap(), Origin::Kept(path.to_owned()));
+        assert!(asked(&kept).is_ok());
+        assert!(asked(&state.join("mcp/kept/a/link")).is_err(), "what it really is counts");
+        assert!(asked(Path::new("/etc")).is_err(), "the deny-list holds");
+        let other = |path: &Path| ask(&policy, path.to_str().unwrap(), Origin::Kept(kept.clone()));
+        for path in [&kept.join("below"), &state.join("mcp/kept/a"), &state] {
+            assert_eq!(other(path).unwrap_err().code(), "mount_denied", "{path:?}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use box_wire::GuestPath;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
@@ -26,6 +27,9 @@ const LOOK_EVERY_MIN: Duration = Duration::from_millis(25);
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 /// Time between two looks while nothing of ours runs: only what a command has left behind can write then.
 const LOOK_EVERY_IDLE: Duration = Duration::from_secs(5);
+/// Looks in a row that find nothing changed, after which what runs is looked at as rarely as what does not: servers run for weeks, and write when they are
+/// installed, which is a command that makes looks frequent again.
+const QUIET_LOOKS: u32 = 30;
 /// For each moment of looking, so many of waiting: what a session costs when its tree is large.
 const WAIT_PER_LOOK: u32 = 9;
 /// The same while nothing of ours runs.
@@ -119,24 +123,33 @@ pub fn measure(root: BorrowedFd<'_>, quota: Quota) -> Result<Usage> {
         .map_err(|errno| Error::io("looking at what the workspace holds", errno))
 }
 
-/// The mount that a session's workspace is; what it is mounted from was decided when the session was made.
-pub(crate) fn mount_of(config: &SessionConfig, origin: Origin) -> Option<MountSpec> {
+/// The directories of the host that a session writes to within a quota: its workspace, mounted by `origin`, and what it keeps. What they are mounted
+/// from was decided when the session was made.
+pub(crate) fn filled(config: &SessionConfig, origin: Origin) -> Vec<(Quota, MountSpec)> {
+    let workspace = Quota::of_session(config).zip(mount_of(config, origin));
+    let kept = config.kept.as_ref().map(|kept| (Quota::of_mb(kept.quota_mb), kept.mount()));
+    workspace.into_iter().chain(kept).collect()
+}
+
+fn mount_of(config: &SessionConfig, origin: Origin) -> Option<MountSpec> {
     let source = config.host_path.as_ref()?.into();
     Some(MountSpec { source, target: config.mount_path.clone(), mode: MountMode::Rw, origin })
 }
 
-/// The workspace of a session that has a quota, as a directory that was opened once: the one that the box sees.
+/// A directory of the host that a session writes to within a quota, opened once: the one that the box sees.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: Arc<OwnedFd>,
+    /// Where it is in the box.
+    pub(crate) target: GuestPath,
     pub(crate) quota: Quota,
     /// Told when something is started.
     pub(crate) started: Notify,
 }
 
 impl Workspace {
-    pub(crate) fn new(root: OwnedFd, quota: Quota) -> Self {
-        Self { root: Arc::new(root), quota, started: Notify::new() }
+    pub(crate) fn new(root: OwnedFd, target: GuestPath, quota: Quota) -> Self {
+        Self { root: Arc::new(root), target, quota, started: Notify::new() }
     }
 
     /// Counts what is there, where nobody waits for it but who asked.
@@ -155,12 +168,12 @@ impl Workspace {
     }
 
     /// Looks again and again, and returns when there is too much.
-    pub(crate) async fn until_exceeded(&self) -> Usage {
+    pub(crate) async fn until_exceeded(&self) -> Error {
         let mut pace = Pace::default();
         loop {
             tokio::time::sleep(pace.wait(Activity::Running)).await;
             if let Some(usage) = self.look(&mut pace).await.filter(|usage| self.quota.is_exceeded_by(usage)) {
-                return usage;
+                return self.quota.exceeded(QuotaMoment::During, &usage);
             }
         }
     }
@@ -196,9 +209,16 @@ pub(crate) struct Pace {
     took: Duration,
     /// When there will be too much, if it goes on as between the last two looks.
     full_in: Option<Duration>,
+    /// How many looks in a row have found nothing changed.
+    quiet_looks: u32,
 }
 
 impl Pace {
+    /// Something was started, which may write.
+    pub(crate) fn is_stirred(&mut self) {
+        self.quiet_looks = 0;
+    }
+
     fn note(&mut self, quota: &Quota, usage: Usage, took: Duration, now: Instant) {
         self.full_in = self.last.and_then(|(then, before)| {
             let part = |used: u64, before: u64, max: u64| {
@@ -208,14 +228,15 @@ impl Pace {
             let bytes = part(usage.bytes, before.bytes, quota.bytes_max);
             bytes.into_iter().chain(part(usage.inodes, before.inodes, quota.inodes_max)).min()
         });
+        let is_same = self.last.is_some_and(|(_, before)| before == usage);
+        self.quiet_looks = if is_same { self.quiet_looks.saturating_add(1) } else { 0 };
         (self.last, self.took) = (Some((now, usage)), took);
     }
 
     /// How long to wait.
     pub(crate) fn wait(&self, activity: Activity) -> Duration {
         match activity {
-            Activity::Idle => LOOK_EVERY_IDLE.max(self.took * WAIT_PER_LOOK_IDLE),
-            Activity::Running => {
+            Activity::Running if self.quiet_looks < QUIET_LOOKS => {
                 let min = LOOK_EVERY_MIN.max(self.took * WAIT_PER_LOOK);
                 let hurry = match (self.last, self.full_in) {
                     // Nothing is known yet of how fast it grows.
@@ -224,6 +245,7 @@ impl Pace {
                 };
                 hurry.clamp(min, LOOK_EVERY_MAX.max(min))
             }
+            Activity::Running | Activity::Idle => LOOK_EVERY_IDLE.max(self.took * WAIT_PER_LOOK_IDLE),
         }
     }
 }
@@ -233,24 +255,31 @@ fn ratio(left: u64, grown: u64) -> f64 {
     left as f64 / grown as f64
 }
 
-/// Says of a session what holds its disk, besides what the backend found: that we look at its workspace.
-pub(crate) fn tell(guarantees: &mut Guarantees, config: &SessionConfig, quota: &Quota) {
-    let is_open = |mode: HostPathMode| mode == HostPathMode::Rw;
-    let others: Vec<_> =
-        config.extra_mounts.iter().filter(|mount| is_open(mount.mode)).map(|mount| mount.mount_path.as_str()).collect();
+/// Says of a session what holds its disk, besides what the backend found: that we look at these places of it.
+pub(crate) fn tell(guarantees: &mut Guarantees, config: &SessionConfig, held: &[(&GuestPath, Quota)]) {
+    if held.is_empty() {
+        return;
+    }
+    let is_held = |path: &GuestPath| held.iter().any(|(target, _)| *target == path);
+    let workspace = config.host_path.iter().map(|_| (&config.mount_path, config.host_path_mode));
+    let others = workspace.chain(config.extra_mounts.iter().map(|mount| (&mount.mount_path, mount.mode)));
+    let others: Vec<_> = others
+        .filter(|(path, mode)| *mode == HostPathMode::Rw && !is_held(path))
+        .map(|(path, _)| path.as_str())
+        .collect();
     let level = if others.is_empty() { Level::Soft } else { Level::Absent };
     let rest = if others.is_empty() { String::new() } else { format!(", but not {}", others.join(", ")) };
-    let figures = [
-        (Dimension::DiskBytes, format!("{} MiB", quota.bytes_max >> 20)),
-        (Dimension::DiskInodes, format!("{} files", quota.inodes_max)),
-    ];
-    for (dimension, figure) in figures {
+    let figure = |dimension, quota: &Quota| match dimension {
+        Dimension::DiskBytes => format!("{} MiB", quota.bytes_max >> 20),
+        _ => format!("{} files", quota.inodes_max),
+    };
+    for dimension in [Dimension::DiskBytes, Dimension::DiskInodes] {
         let found = guarantees.iter().find(|guarantee| guarantee.dimension == dimension);
         let found = found.map_or(String::new(), |guarantee| format!("{}; ", guarantee.why));
-        let why = format!(
-            "{found}{} is held to {figure} by looking at it before, during and after every command{rest}",
-            config.mount_path
-        );
+        let places: Vec<_> =
+            held.iter().map(|(target, quota)| format!("{target} is held to {}", figure(dimension, quota))).collect();
+        let places = places.join(" and ");
+        let why = format!("{found}{places} by looking at it before, during and after every command{rest}");
         guarantees.set(dimension, level, why);
     }
 }
@@ -281,6 +310,35 @@ mod tests {
         assert_eq!(quota(Some("/srv"), HostPathMode::Ro, 32), None, "nothing can be written");
         assert_eq!(quota(Some("/srv"), HostPathMode::None, 32), None, "it is not mounted");
         assert_eq!(quota(None, HostPathMode::Rw, 32), None, "the box's own storage has a hard limit");
+    }
+
+    #[test]
+    fn what_a_box_keeps_has_a_quota_of_its_own() {
+        let kept = crate::session::KeptDirectory {
+            host_path: "/var/lib/kept".into(),
+            mount_path: "/mnt/kept".parse().unwrap(),
+            quota_mb: 64,
+        };
+        let rules = crate::session::DoorRules { kept: Some(kept), ..Default::default() };
+        let filled = |path: Option<&str>, mb| {
+            let request = SessionRequest {
+                host_path: Some(path.map(str::to_owned)),
+                workspace_quota_mb: Some(mb),
+                rules: rules.clone(),
+                ..SessionRequest::default()
+            };
+            let config = request.resolve(&crate::session::SessionDefaults::default(), None).unwrap();
+            let filled = filled(&config, Origin::Caller).into_iter();
+            let filled: Vec<_> = filled.map(|(quota, mount)| (mount.target.to_string(), quota.bytes_max)).collect();
+            let mut guarantees = Guarantees::default();
+            let target = config.kept.as_ref().unwrap().mount_path.clone();
+            tell(&mut guarantees, &config, &[(&target, Quota::of_mb(64))]);
+            (filled, guarantees.level(Dimension::DiskBytes))
+        };
+        let kept = ("/mnt/kept".to_owned(), 64 * MIB);
+        assert_eq!(filled(None, 8), (vec![kept.clone()], Level::Soft));
+        assert_eq!(filled(Some("/srv"), 0), (vec![kept.clone()], Level::Absent), "the workspace has none");
+        assert_eq!(filled(Some("/srv"), 8).0, [("/workspace".to_owned(), 8 * MIB), kept]);
     }
 
     #[test]
@@ -330,6 +388,25 @@ mod tests {
     }
 
     #[test]
+    fn what_has_been_quiet_for_long_is_looked_at_rarely_until_something_is_started() {
+        let (quota, start, usage) = (Quota::of_mb(100), Instant::now(), Usage { bytes: MIB, ..Usage::default() });
+        let mut pace = Pace::default();
+        for look in 0..=QUIET_LOOKS {
+            assert!(pace.wait(Activity::Running) <= LOOK_EVERY_MAX, "{look}");
+            pace.note(&quota, usage, Duration::ZERO, start + Duration::from_secs(look.into()));
+        }
+        assert_eq!(pace.wait(Activity::Running), LOOK_EVERY_IDLE);
+        pace.is_stirred();
+        assert_eq!(pace.wait(Activity::Running), LOOK_EVERY_MAX);
+        for _ in 0..=QUIET_LOOKS {
+            pace.note(&quota, usage, Duration::ZERO, start + Duration::from_mins(1));
+        }
+        let more = Usage { bytes: 2 * MIB, ..usage };
+        pace.note(&quota, more, Duration::ZERO, start + Duration::from_secs(61));
+        assert_eq!(pace.wait(Activity::Running), LOOK_EVERY_MAX, "it writes");
+    }
+
+    #[test]
     fn the_guarantee_says_what_is_looked_at_and_what_is_not() {
         let mount = crate::session::ExtraMount {
             host_path: "/srv/x".into(),
@@ -346,7 +423,7 @@ mod tests {
             let config = request(extra_mounts).resolve(&crate::session::SessionDefaults::default(), None).unwrap();
             let mut guarantees = Guarantees::default();
             guarantees.set(Dimension::DiskBytes, Level::Absent, "tmpfs of 8 MiB");
-            tell(&mut guarantees, &config, &Quota::of_session(&config).unwrap());
+            tell(&mut guarantees, &config, &[(&config.mount_path, Quota::of_session(&config).unwrap())]);
             let bytes = guarantees.iter().find(|guarantee| guarantee.dimension == Dimension::DiskBytes).unwrap();
             (bytes.level, bytes.why.clone(), guarantees.level(Dimension::DiskInodes))
         };

@@ -6,9 +6,11 @@ use async_trait::async_trait;
 use box_wire::{BoxId, ExecId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::call::{ExecInfo, ProcessCall, ProcessId};
 use crate::caller::TenantId;
+use crate::mcp::McpServerName;
 use crate::session::{SessionConfig, SessionId, SessionState};
 use crate::token::TokenRow;
 use crate::{BackendName, Handle, Result};
@@ -27,6 +29,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// All tokens.
     async fn tokens(&self) -> Result<Vec<TokenRow>>;
+
+    /// The definitions of MCP servers that callers made, of all tenants.
+    async fn mcp_servers(&self) -> Result<Vec<McpServerRow>>;
 }
 
 /// What a writer waits for.
@@ -57,6 +62,10 @@ pub enum Change {
     PutToken(Box<TokenRow>),
     /// A token is forgotten.
     DeleteToken(String),
+    /// The definition of an MCP server, new or changed.
+    PutMcpServer(Box<McpServerRow>),
+    /// The definition of an MCP server is forgotten.
+    DeleteMcpServer(McpServerKey),
 }
 
 /// Everything that is remembered of sessions.
@@ -144,4 +153,52 @@ pub struct ProcessRow {
     pub restarts: u32,
     /// Whether somebody asked it to stop.
     pub stopping: bool,
+}
+
+/// Which MCP server: names are unique within a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct McpServerKey {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What they call it.
+    pub name: McpServerName,
+}
+
+/// What is remembered of an MCP server that a caller defined.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct McpServerRow {
+    /// Which one.
+    pub key: McpServerKey,
+    /// Its definition, secrets included.
+    pub definition: Value,
+    /// Whether it is to run.
+    pub enabled: bool,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+impl fmt::Debug for McpServerRow {
+    /// Without the definition, which holds secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, enabled, updated_at, .. } = self;
+        let mut shown = f.debug_struct("McpServerRow");
+        shown.field("key", key).field("enabled", enabled).field("updated_at", updated_at).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_of_an_mcp_server_is_not_printed() {
+        let row = McpServerRow {
+            key: McpServerKey { tenant: TenantId::default(), name: "time".parse().unwrap() },
+            definition: serde_json::json!({ "command": "uvx", "env": { "KEY": "sesame" } }),
+            enabled: true,
+            updated_at: Timestamp::UNIX_EPOCH,
+        };
+        let shown = format!("{:?}", Change::PutMcpServer(Box::new(row)));
+        assert!(shown.contains("time") && !shown.contains("sesame") && !shown.contains("uvx"), "{shown}");
+    }
 }

@@ -14,6 +14,7 @@ use subtle::ConstantTimeEq;
 
 use crate::caller::{Caller, Scope, TenantId};
 use crate::hexadecimal::{SHA256_CHARS, hexadecimal, sha256};
+use crate::mcp::McpAccess;
 use crate::{Error, Result};
 
 /// What every token starts with, so that people and scanners for leaked secrets know it when they see it.
@@ -57,6 +58,9 @@ pub struct TokenRow {
     /// The profile to which it is bound: who comes with it gets no other.
     #[serde(default)]
     pub profile: Option<String>,
+    /// What it may use of MCP servers: who comes with it finds nothing else.
+    #[serde(default, skip_serializing_if = "McpAccess::is_everything")]
+    pub mcp: McpAccess,
 }
 
 /// The text of a token. It is shown once, to whoever made it, and never printed by accident.
@@ -86,7 +90,8 @@ pub enum Denied {
     Unknown,
 }
 
-/// Makes a token: the text for its owner, and the row for the store. It is bound to no profile until the row says so.
+/// Makes a token: the text for its owner, and the row for the store. It is bound to no profile, and has no lists,
+/// until the row says so.
 pub fn mint(
     name: &str,
     tenant: TenantId,
@@ -96,7 +101,7 @@ pub fn mint(
 ) -> Result<(Secret, TokenRow)> {
     check_name(name)?;
     if scopes.is_empty() {
-        return Err(Invalid::new("scopes", "", "at least one of exec, files, skills and admin").into());
+        return Err(Invalid::new("scopes", "", "at least one of exec, files, skills, mcp and admin").into());
     }
     if let Some(expires_at) = expires_at.filter(|expires_at| *expires_at <= now) {
         let allowed = format!("a time in the future; now it is {now}");
@@ -105,7 +110,8 @@ pub fn mint(
     let id = hexadecimal(&random::<ID_BYTES>()?);
     let secret = Secret(format!("{PREFIX}{id}_{}", hexadecimal(&random::<SECRET_BYTES>()?)));
     let hash = sha256(secret.expose().as_bytes());
-    let row = TokenRow { id, name: name.to_owned(), hash, tenant, scopes, created_at: now, expires_at, profile: None };
+    let (name, mcp) = (name.to_owned(), McpAccess::default());
+    let row = TokenRow { id, name, hash, tenant, scopes, created_at: now, expires_at, profile: None, mcp };
     Ok((secret, row))
 }
 
@@ -129,6 +135,7 @@ pub fn check(rows: &[TokenRow], presented: &str, now: Timestamp) -> Result<Calle
         scopes: row.scopes.clone(),
         ceiling: None,
         profile: row.profile.clone(),
+        mcp: row.mcp.clone(),
         query_id: None,
     })
 }
@@ -177,7 +184,8 @@ mod tests {
     fn a_token_opens_what_it_was_made_for() {
         let (_, other) = minted("other", None);
         let (secret, row) = minted("build server", None);
-        let row = TokenRow { profile: Some("strict".into()), ..row };
+        let mcp = McpAccess::new(Some(vec!["time".parse().unwrap()]), Vec::new()).unwrap();
+        let row = TokenRow { profile: Some("strict".into()), mcp: mcp.clone(), ..row };
         let caller = check(&[other, row], secret.expose(), now()).unwrap();
         let expected = Caller {
             subject: "token:build server".into(),
@@ -185,6 +193,7 @@ mod tests {
             scopes: [Scope::Exec].into(),
             ceiling: None,
             profile: Some("strict".into()),
+            mcp,
             query_id: None,
         };
         assert_eq!(caller, expected);

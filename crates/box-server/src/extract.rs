@@ -3,6 +3,7 @@
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::response::{IntoResponse, Response};
 use box_core::call::{ProcessId, Target};
+use box_core::mcp::McpServerName;
 use box_core::{Caller, Error, SessionId};
 use box_wire::{ExecId, Invalid};
 use http::request::Parts;
@@ -16,6 +17,10 @@ pub(crate) struct Who(pub(crate) Caller);
 /// A skill that the path names.
 #[derive(Debug)]
 pub(crate) struct OfSkill(pub(crate) String);
+
+/// An MCP server that the path names.
+#[derive(Debug)]
+pub(crate) struct OfMcpServer(pub(crate) McpServerName);
 
 /// A session that the path names.
 #[derive(Debug)]
@@ -77,6 +82,15 @@ pub(crate) struct SkillPath {
     skill_name: String,
 }
 
+/// The MCP server in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct McpServerPath {
+    /// Name of the server: up to 64 letters, digits, `-` and `_`, without `__`.
+    name: String,
+}
+
 impl<S: Send + Sync> FromRequestParts<S> for Who {
     type Rejection = Response;
 
@@ -99,6 +113,14 @@ impl<S: Send + Sync> FromRequestParts<S> for OfSkill {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         read(parts, state, |names| Ok(Self(names.get("skill_name").unwrap_or_default().to_owned()))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfMcpServer {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.get("name").unwrap_or_default().parse()?))).await
     }
 }
 

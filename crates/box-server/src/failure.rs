@@ -1,6 +1,7 @@
 //! What a caller is told when something went wrong: one shape, for every route and every reason.
 
 use axum::response::{IntoResponse, Response};
+use box_core::mcp::McpTrouble;
 use box_core::session::Difference;
 use box_core::skills::SkillTrouble;
 use box_wire::{Invalid, Refusal, RefusalCode, Trouble, TroubleCode};
@@ -214,6 +215,7 @@ impl From<box_core::Error> for Failure {
             E::Refused(refusal) => refusal.into(),
             E::File(trouble) => trouble.into(),
             E::Skill(trouble) => trouble.into(),
+            E::Mcp(trouble) => trouble.into(),
             // Setup, Protocol and Io; and the domain may grow: what this door does not know yet is not told.
             _ => internal(),
         }
@@ -229,6 +231,24 @@ impl From<SkillTrouble> for Failure {
             SkillTrouble::Environment { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         };
         Self::new(status, trouble.code(), trouble.to_string())
+    }
+}
+
+impl From<McpTrouble> for Failure {
+    fn from(trouble: McpTrouble) -> Self {
+        let status = match trouble {
+            McpTrouble::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            McpTrouble::NotFound { .. } => StatusCode::NOT_FOUND,
+            McpTrouble::Fixed { .. } => StatusCode::CONFLICT,
+            McpTrouble::Denied { .. } => StatusCode::FORBIDDEN,
+            McpTrouble::Failed { .. } => StatusCode::BAD_GATEWAY,
+        };
+        let failure = Self::new(status, trouble.code(), trouble.to_string());
+        match trouble {
+            McpTrouble::Failed { phase, .. } => failure.detail(phase.as_str()),
+            McpTrouble::Unavailable => failure.hint("the operator sets mcp.enabled"),
+            _ => failure,
+        }
     }
 }
 

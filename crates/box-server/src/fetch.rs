@@ -6,6 +6,7 @@ mod address;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use box_core::public_address::is_public;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -18,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::address::{Address, is_public};
+use self::address::Address;
 use crate::failure::Failure;
 use crate::limits::{FETCH_REDIRECTS_MAX, FETCH_TIME_MAX};
 use crate::skill_door::SkillsConfig;

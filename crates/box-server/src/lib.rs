@@ -64,6 +64,8 @@ pub struct ServerConfig {
     pub langbot: LangBotConfig,
     /// Where skill packages are, and where new ones may come from.
     pub skills: SkillsConfig,
+    /// MCP over HTTP, ready to be asked by whoever has the scope exec. Who that is stands in the extensions of each request.
+    pub mcp: Option<axum::Router>,
 }
 
 /// Where the certificate is.
@@ -120,14 +122,14 @@ pub async fn bind(config: ServerConfig, service: Service, store: Arc<dyn Store>)
     };
     let unix = config.unix_socket.as_deref().map(listen::unix).transpose()?;
     let addresses = addresses(tcp.as_ref(), config.unix_socket)?;
-    let server = Server::new(app.clone(), routes::router(app));
+    let server = Server::new(app.clone(), routes::router(app, config.mcp));
     Ok(Bound { addresses, tcp, unix, server })
 }
 
 /// All routes with what surrounds them, as one service. Whoever calls it puts a [`Peer`] into the extensions of each request.
 /// This is how tests knock without a socket.
 pub fn router(config: &ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<axum::Router, Error> {
-    Ok(routes::router(app(config, service, store)?))
+    Ok(routes::router(app(config, service, store)?, config.mcp.clone()))
 }
 
 /// The OpenAPI document as JSON.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Largest body of a request.
 pub(crate) const BODY_BYTES_MAX: usize = 8 << 20;
+/// Largest definition of an MCP server, and largest document with many of them.
+pub(crate) const MCP_BODY_BYTES_MAX: usize = 1 << 20;
 /// Longest time to fetch an archive from an address.
 pub(crate) const FETCH_TIME_MAX: Duration = Duration::from_mins(1);
 /// How often an address may lead on to another.

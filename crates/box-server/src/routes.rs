@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::failure::ErrorBody;
 use crate::rest::{
-    execs, files, input, managed, output, pages, processes, profiles, service, sessions, skill_archives, skills,
+    execs, files, input, managed, mcp, output, pages, processes, profiles, service, sessions, skill_archives, skills,
     streams, tools,
 };
 use crate::rpc::websocket;
@@ -95,6 +95,23 @@ fn skill_routes() -> OpenApiRouter<App> {
         .routes(routes!(skills::read_file, skills::write_file))
 }
 
+/// What is read of MCP servers, and needs the scope exec.
+fn mcp_read_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(mcp::list)).routes(routes!(mcp::get)).routes(routes!(mcp::logs))
+}
+
+/// What changes MCP servers, and needs the scope mcp.
+fn mcp_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(mcp::put, mcp::delete))
+        .routes(routes!(mcp::restart))
+        .routes(routes!(mcp::enable))
+        .routes(routes!(mcp::disable))
+        .routes(routes!(mcp::test_named))
+        .routes(routes!(mcp::test))
+        .routes(routes!(mcp::import))
+}
+
 /// What decides for itself who comes in, because LangBot's clients show other things than a token of ours.
 fn relay_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(streams::relay)).routes(routes!(streams::relay_named))
@@ -118,25 +135,32 @@ fn admin_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(service::metrics))
 }
 
-/// Everything, with what surrounds it. From the outside in: the request is observed, a panic becomes an error, then `Host` and
+/// Everything, and MCP where there is a door for it, with what surrounds it. From the outside in: the request is observed, a panic becomes an error, then `Host` and
 /// `Origin`, then the token.
-pub(crate) fn router(app: App) -> Router {
+pub(crate) fn router(app: App, mcp_door: Option<Router>) -> Router {
     let guarded = |scope| from_fn_with_state((app.clone(), scope), auth::admit);
     let open: Router<App> = open_routes().into();
     let exec: Router<App> = exec_routes().route_layer(guarded(Scope::Exec)).into();
     let files: Router<App> = file_routes().route_layer(guarded(Scope::Files)).into();
     let skills: Router<App> = skill_routes().route_layer(guarded(Scope::Skills)).into();
+    let mcp_read: Router<App> = mcp_read_routes().route_layer(guarded(Scope::Exec)).into();
+    let mcp: Router<App> = mcp_routes().route_layer(guarded(Scope::Mcp)).into();
     let tools = tool_routes().route_layer(from_fn_with_state((app.clone(), TOOL_SCOPES), auth::admit_any));
     let tools: Router<App> = tools.into();
     let relay: Router<App> = relay_routes().into();
     let admin: Router<App> = admin_routes().route_layer(guarded(Scope::Admin)).into();
+    // Another house's routes, which we only guard: what is said there is not in the document.
+    let mcp_door = mcp_door.map(|door| door.with_state(()).route_layer(guarded(Scope::Exec))).unwrap_or_default();
     open.merge(exec)
         .merge(files)
         .merge(skills)
+        .merge(mcp_read)
+        .merge(mcp)
         .merge(tools)
         .merge(relay)
         .merge(admin)
         .merge(langbot_routes())
+        .merge(mcp_door)
         .layer(from_fn_with_state(app.clone(), gate::guard))
         .layer(CatchPanicLayer::custom(observe::panicked))
         .layer(from_fn_with_state(app.clone(), observe::watch))
@@ -159,6 +183,7 @@ pub(crate) fn router(app: App) -> Router {
         (name = "processes", description = "Processes that live until they are stopped"),
         (name = "files", description = "Files of a session. Needs the scope files"),
         (name = "skills", description = "Packages that tell an agent how to do something"),
+        (name = "mcp", description = "MCP servers: programs in boxes and remote ones. Changing them needs the scope mcp"),
         (name = "managed-process", description = "The same in the form of the old API"),
         (name = "tools", description = "What an agent is given: commands and files in the session of its query"),
         (name = "service", description = "The service as a whole")
@@ -172,6 +197,8 @@ pub(crate) fn document() -> OpenApi {
     let mut guarded = exec_routes().into_openapi();
     guarded.merge(file_routes().into_openapi());
     guarded.merge(skill_routes().into_openapi());
+    guarded.merge(mcp_read_routes().into_openapi());
+    guarded.merge(mcp_routes().into_openapi());
     guarded.merge(tool_routes().into_openapi());
     guarded.merge(relay_routes().into_openapi());
     guarded.merge(admin_routes().into_openapi());

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use box_core::backend::{Finding, FindingState};
 use box_core::call::{Cursor, ExecInfo, ExecStatus, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
-use box_core::store::{Change, Loaded, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, Wait};
 use box_core::token::{TokenRow, mint};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
@@ -91,6 +91,10 @@ impl Store for MemoryStore {
             return Err(Error::io("reading tokens", std::io::Error::other("broken")));
         }
         Ok(self.tokens.lock().unwrap().clone())
+    }
+
+    async fn mcp_servers(&self) -> Result<Vec<McpServerRow>> {
+        Ok(Vec::new())
     }
 }
 

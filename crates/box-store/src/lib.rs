@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use box_core::store::{Change, Loaded, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, Wait};
 use box_core::token::TokenRow;
 use box_core::{Error, Result, Store};
 use rusqlite::Connection;
@@ -95,6 +95,10 @@ impl Store for SqliteStore {
 
     async fn tokens(&self) -> Result<Vec<TokenRow>> {
         self.ask(read::tokens).await
+    }
+
+    async fn mcp_servers(&self) -> Result<Vec<McpServerRow>> {
+        self.ask(read::mcp_servers).await
     }
 }
 

@@ -9,8 +9,11 @@ use crate::failed;
 use crate::file::refused;
 
 /// All steps, oldest first. A step that was released is never changed; a later one is added.
-pub(crate) const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/001_start.sql"), include_str!("../migrations/002_token_profile.sql")];
+pub(crate) const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/001_start.sql"),
+    include_str!("../migrations/002_token_profile.sql"),
+    include_str!("../migrations/003_mcp_servers.sql"),
+];
 
 /// Refuses a file that these steps cannot have made.
 pub(crate) fn check_version(path: &Path, connection: &Connection, newest: usize) -> Result<()> {
@@ -123,13 +126,27 @@ mod tests {
         let connection = open_checked(&path, MIGRATIONS).unwrap();
         connection
             .execute_batch(
-                "INSERT INTO tokens (id, tenant, row) VALUES ('new', 'default', '{\"profile\": \"strict\"}')",
+                "INSERT INTO tokens (id, tenant, row) VALUES ('new', 'default', '{\"profile\": \"strict\", \"mcp\": {}}')",
             )
             .unwrap();
         let mut statement = connection.prepare("SELECT id, profile FROM tokens ORDER BY rowid").unwrap();
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         let found: Vec<(String, Option<String>)> = rows.map(Result::unwrap).collect();
         assert_eq!(found, [("old".to_owned(), None), ("new".to_owned(), Some("strict".to_owned()))]);
+        let listed = "SELECT group_concat(id) FROM tokens WHERE mcp IS NOT NULL";
+        assert_eq!(connection.query_row(listed, [], |row| row.get::<_, String>(0)).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_file_from_before_there_were_mcp_servers_gets_a_place_for_them_and_keeps_the_rest() {
+        let (_directory, path) = database();
+        let connection = open_checked(&path, &MIGRATIONS[..2]).unwrap();
+        connection.execute_batch("INSERT INTO tokens (id, tenant, row) VALUES ('old', 'default', '{}')").unwrap();
+        drop(connection);
+        let connection = open_checked(&path, MIGRATIONS).unwrap();
+        connection.execute_batch("INSERT INTO mcp_servers VALUES ('default', 'time', 'enabled', '{}')").unwrap();
+        let count = "SELECT (SELECT count(*) FROM tokens) + (SELECT count(*) FROM mcp_servers)";
+        assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
     }
 
     #[test]

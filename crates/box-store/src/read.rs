@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use box_core::store::{ExecRow, Loaded, ProcessRow, SessionKey, SessionRow};
+use box_core::store::{ExecRow, Loaded, McpServerRow, ProcessRow, SessionKey, SessionRow};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use rusqlite::types::ValueRef;
@@ -30,6 +30,11 @@ pub(crate) fn load(connection: &mut Connection) -> Result<Loaded> {
 
 /// All tokens, those that another process has just added among them.
 pub(crate) fn tokens(connection: &mut Connection) -> Result<Vec<TokenRow>> {
+    list(connection)
+}
+
+/// All definitions of MCP servers.
+pub(crate) fn mcp_servers(connection: &mut Connection) -> Result<Vec<McpServerRow>> {
     list(connection)
 }
 

@@ -1,6 +1,6 @@
 //! The kinds of rows: in which table each lies, and by which columns it is found.
 
-use box_core::store::{ExecRow, ProcessRow, SessionKey, SessionRow};
+use box_core::store::{ExecRow, McpServerKey, McpServerRow, ProcessRow, SessionKey, SessionRow};
 use box_core::token::TokenRow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -83,6 +83,26 @@ impl Record for TokenRow {
     fn label(&self) -> Option<String> {
         Some(self.tenant.as_str().to_owned())
     }
+}
+
+impl Record for McpServerRow {
+    const KIND: &'static str = "MCP server";
+    const PUT: &'static str = "INSERT INTO mcp_servers (tenant, name, state, row) VALUES (?1, ?2, ?3, ?4) \
+        ON CONFLICT DO UPDATE SET state = excluded.state, row = excluded.row";
+    const LIST: &'static str = "SELECT tenant, name, row FROM mcp_servers ORDER BY rowid";
+
+    fn keys(&self) -> Vec<String> {
+        mcp_server_keys(&self.key)
+    }
+
+    fn label(&self) -> Option<String> {
+        Some(if self.enabled { "enabled" } else { "disabled" }.to_owned())
+    }
+}
+
+/// What tells an MCP server from others.
+pub(crate) fn mcp_server_keys(key: &McpServerKey) -> Vec<String> {
+    vec![key.tenant.as_str().to_owned(), key.name.as_str().to_owned()]
 }
 
 /// What tells a session from others.

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use box_core::store::{Change, ExecRow, ProcessRow, SessionRow};
+use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SessionRow};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use box_wire::Invalid;
 use rusqlite::{Connection, params_from_iter};
 
-use crate::record::{Record, keys_in_session, session_keys};
+use crate::record::{Record, keys_in_session, mcp_server_keys, session_keys};
 
 /// Largest row. What holds the most is an environment; one that passed every other check stays far below.
 pub(crate) const ROW_BYTES_MAX: usize = 16 << 20;
@@ -31,6 +31,7 @@ impl Statement {
             Change::PutExec(row) => Self::put(row.as_ref()),
             Change::PutProcess(row) => Self::put(row.as_ref()),
             Change::PutToken(row) => Self::put(row.as_ref()),
+            Change::PutMcpServer(row) => Self::put(row.as_ref()),
             // Execs and processes go with their session: the schema says so.
             Change::DeleteSession(key) => Ok(Self::delete(
                 SessionRow::KIND,
@@ -50,6 +51,11 @@ impl Statement {
             Change::DeleteToken(id) => {
                 Ok(Self::delete(TokenRow::KIND, "DELETE FROM tokens WHERE id = ?1", vec![id.clone()]))
             }
+            Change::DeleteMcpServer(key) => Ok(Self::delete(
+                McpServerRow::KIND,
+                "DELETE FROM mcp_servers WHERE tenant = ?1 AND name = ?2",
+                mcp_server_keys(key),
+            )),
         }
     }
 

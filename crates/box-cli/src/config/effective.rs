@@ -206,6 +206,7 @@ impl Config {
                 allow_loopback_urls: self.skills.allow_loopback_urls,
                 checkout_roots: self.skills.checkout_roots.clone(),
             },
+            mcp: None,
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use box_wire::{Answer, Errand, ExecRequest, GuestPath, Program, Stdin, User, Work};
 use tokio::io::AsyncRead;
+use tokio::task::JoinSet;
 
 use super::execs::new_exec_id;
 use super::session::{Session, Standing, Use};
@@ -101,10 +102,7 @@ impl Inner {
         let entry = AuditEntry { command: Some(what), ..entry(caller, operation, Outcome::Started, id) };
         self.audit(entry).await;
         let errand = link::errand(stream, &wire, input);
-        let (answer, output) = match standing.workspace.as_deref().filter(|_| writes) {
-            Some(workspace) => within_quota(workspace, errand).await?,
-            None => errand.await?,
-        };
+        let (answer, output) = if writes { within_quota(&standing.workspaces, errand).await? } else { errand.await? };
         Ok((answer, ErrandBytes { output, _used: used }))
     }
 
@@ -119,12 +117,20 @@ impl Inner {
 
 /// Does an errand that writes, and gives it up when the workspace holds too much. What was written stays: it can be removed, which
 /// is always allowed.
-async fn within_quota<T>(workspace: &Workspace, errand: impl Future<Output = Result<T>>) -> Result<T> {
+async fn within_quota<T>(workspaces: &[Arc<Workspace>], errand: impl Future<Output = Result<T>>) -> Result<T> {
+    // They end with this call.
+    let mut looks = JoinSet::new();
+    for workspace in workspaces {
+        let workspace = Arc::clone(workspace);
+        looks.spawn(async move { workspace.until_exceeded().await });
+    }
     let done = tokio::select! {
         done = errand => done?,
-        usage = workspace.until_exceeded() => return Err(workspace.quota.exceeded(QuotaMoment::During, &usage)),
+        Some(Ok(error)) = looks.join_next() => return Err(error),
     };
-    workspace.check(QuotaMoment::After).await?;
+    for workspace in workspaces {
+        workspace.check(QuotaMoment::After).await?;
+    }
     Ok(done)
 }
 

@@ -53,7 +53,7 @@ impl Inner {
         match started.await {
             Ok(attached) => {
                 fault::point("exec_started");
-                if let Some(workspace) = &standing.workspace {
+                for workspace in &standing.workspaces {
                     workspace.started.notify_one();
                 }
                 let (mut reader, writer) = attached.split();

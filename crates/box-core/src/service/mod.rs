@@ -1,6 +1,6 @@
 //! What callers can ask, one method each. Doors translate to these calls and do nothing else.
 //!
-//! The methods are in `sessions`, `execs`, `processes` and `errands`; `session`, `exec` and `process` are what lives behind them. Everything
+//! The methods are in `sessions`, `execs`, `processes`, `errands`, `skills` and `mcp`; `session`, `exec` and `process` are what lives behind them. Everything
 //! that outlasts a call runs in a tracked task: a caller who hangs up leaves nothing half-made. No lock is held while anything
 //! is waited for.
 
@@ -10,6 +10,7 @@ mod execs;
 mod follow;
 mod journalled;
 mod kept;
+mod mcp;
 mod process;
 mod processes;
 mod quota;
@@ -46,6 +47,7 @@ use crate::{
 
 pub use errands::{ErrandBytes, ErrandCall, NO_INPUT};
 pub use follow::Follow;
+use mcp::Mcp;
 use recovery::Recovery;
 use session::{Session, lock};
 pub use sessions::Created;
@@ -223,6 +225,8 @@ struct Inner {
     started_at: Timestamp,
     /// Where packages come from, if from anywhere.
     skills: OnceLock<Arc<dyn Skills>>,
+    /// Who runs MCP servers, if anybody.
+    mcp: OnceLock<Mcp>,
 }
 
 impl Service {
@@ -249,6 +253,7 @@ impl Service {
             recoveries: Mutex::default(),
             started_at: Timestamp::now(),
             skills: OnceLock::new(),
+            mcp: OnceLock::new(),
         };
         let service = Self { inner: Arc::new(inner) };
         if service.inner.enabled().is_ok() {
@@ -302,7 +307,9 @@ impl Service {
     /// What went wrong lately for the caller's tenant, newest first.
     pub fn recent_errors(&self, caller: &Caller) -> Result<Vec<RecentError>> {
         caller.require(Scope::Exec)?;
-        Ok(self.inner.watched.errors_of(&caller.tenant))
+        let mut errors = self.inner.watched.errors_of(&caller.tenant);
+        errors.retain(|error| error.session_id.as_ref().is_none_or(|session| caller.sees_session(session)));
+        Ok(errors)
     }
 
     /// Whose sessions there are. For doors that serve many tenants and must tell or drop what all of them hold.
@@ -400,6 +407,7 @@ impl Inner {
     fn find_for(&self, caller: &Caller, id: &SessionId, scope: Scope) -> Result<Arc<Session>> {
         caller.require(scope)?;
         self.enabled()?;
+        caller.check_session(id)?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         let found = self.lock_sessions().get(&key).cloned();
         let session = found.ok_or_else(|| Error::SessionNotFound { session: id.clone() })?;

@@ -280,7 +280,7 @@ impl Inner {
         standing: &Arc<Standing>,
         process: &Arc<Process>,
     ) -> Result<()> {
-        if let Some(workspace) = &standing.workspace {
+        for workspace in &standing.workspaces {
             workspace.check(QuotaMoment::Before).await?;
         }
         process.has_restarted();

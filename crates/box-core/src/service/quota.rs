@@ -18,80 +18,87 @@ impl Inner {
     pub(super) async fn check_quota(&self, caller: &Caller, id: &SessionId, request: &SessionRequest) -> Result<()> {
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         let existing = self.lock_sessions().get(&key).cloned();
-        let workspace = match existing.map(|session| session.standing()) {
-            Some(Ok(standing)) => standing.workspace.clone(),
+        let workspaces = match existing.map(|session| session.standing()) {
+            Some(Ok(standing)) => standing.workspaces.clone(),
             // Whoever may not make it, or does not want it made, is told by who would have to.
-            _ if request.rules.absent_session == AbsentSession::Refused => None,
-            _ if caller.require(Scope::Exec).is_err() => None,
+            _ if request.rules.absent_session == AbsentSession::Refused => Vec::new(),
+            _ if caller.require(Scope::Exec).is_err() => Vec::new(),
             _ => {
                 let (config, spec) = self.decide(caller, request)?;
-                self.workspace_of(&config, &spec).await?
+                self.workspaces_of(&config, &spec).await?
             }
         };
-        match workspace {
-            Some(workspace) => workspace.check(QuotaMoment::Before).await,
-            None => Ok(()),
+        for workspace in workspaces {
+            workspace.check(QuotaMoment::Before).await?;
         }
+        Ok(())
     }
 
-    /// The workspace of a session, if it has a quota that nothing but us holds.
-    async fn open_workspace(
+    /// The workspace of a session and what it keeps, where they have a quota that nothing but us holds.
+    async fn open_workspaces(
         &self,
         backend: &dyn Backend,
         config: &SessionConfig,
         origin: Origin,
-    ) -> Result<Option<Arc<Workspace>>> {
-        let Some((quota, mount)) = Quota::of_session(config).zip(quota::mount_of(config, origin)) else {
-            return Ok(None);
-        };
+    ) -> Result<Vec<Arc<Workspace>>> {
+        let filled = quota::filled(config, origin);
+        if filled.is_empty() {
+            return Ok(Vec::new());
+        }
         // Only one that is there can say, and it may be needed here for the first time.
         backend.attempt().await?;
         if !backend.shares_filesystem() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let root = backend.open_source(&mount).await?;
-        Ok(Some(Arc::new(Workspace::new(root, quota))))
+        let mut opened = Vec::with_capacity(filled.len());
+        for (quota, mount) in filled {
+            let root = backend.open_source(&mount).await?;
+            opened.push(Arc::new(Workspace::new(root, mount.target, quota)));
+        }
+        Ok(opened)
     }
 
-    /// The workspace of a box that is about to be made.
-    pub(super) async fn workspace_of(&self, config: &SessionConfig, spec: &BoxSpec) -> Result<Option<Arc<Workspace>>> {
-        self.open_workspace(&*self.backend_for(spec), config, origin(config, spec)).await
+    /// What a box that is about to be made fills within a quota.
+    pub(super) async fn workspaces_of(&self, config: &SessionConfig, spec: &BoxSpec) -> Result<Vec<Arc<Workspace>>> {
+        self.open_workspaces(&*self.backend_for(spec), config, origin(config, spec)).await
     }
 
-    /// The workspace of a box that was found again. What cannot be looked at any more is said to be held by nothing.
-    pub(super) async fn workspace_again(&self, config: &SessionConfig, handle: &mut Handle) -> Option<Arc<Workspace>> {
+    /// The same of a box that was found again. What cannot be looked at any more is said to be held by nothing.
+    pub(super) async fn workspaces_again(&self, config: &SessionConfig, handle: &mut Handle) -> Vec<Arc<Workspace>> {
         // It was decided when the session was made. What no box ever sees is refused all the same.
-        match self.open_workspace(&*self.backend_of(handle.backend), config, Origin::Operator).await {
-            Ok(workspace) => workspace,
+        match self.open_workspaces(&*self.backend_of(handle.backend), config, Origin::Operator).await {
+            Ok(workspaces) => workspaces,
             Err(error) => {
                 tracing::warn!(r#box.id = %handle.id, error = %error, "a workspace cannot be looked at any more");
                 for dimension in [Dimension::DiskBytes, Dimension::DiskInodes] {
                     handle.guarantees.set(dimension, Level::Absent, format!("the quota is not held: {error}"));
                 }
-                None
+                Vec::new()
             }
         }
     }
 
-    /// Looks at the workspace of a session while its box stands, in a task of its own.
-    pub(super) fn watch_workspace(self: &Arc<Self>, session: &Arc<Session>, standing: &Arc<Standing>) {
-        let Some(workspace) = standing.workspace.clone() else { return };
-        let (inner, session, standing) = (Arc::clone(self), Arc::clone(session), Arc::clone(standing));
-        self.tasks.spawn(async move {
-            let mut phases = session.phases();
-            tokio::select! {
-                () = inner.stopping.cancelled() => {}
-                _ = phases.wait_for(|phase| !matches!(phase, Phase::Running(_) | Phase::Paused(_))) => {}
-                () = inner.hold(&session, &standing, &workspace) => {}
-            }
-        });
+    /// Looks at what a session fills while its box stands, each in a task of its own.
+    pub(super) fn watch_workspaces(self: &Arc<Self>, session: &Arc<Session>, standing: &Arc<Standing>) {
+        for workspace in &standing.workspaces {
+            let workspace = Arc::clone(workspace);
+            let (inner, session, standing) = (Arc::clone(self), Arc::clone(session), Arc::clone(standing));
+            self.tasks.spawn(async move {
+                let mut phases = session.phases();
+                tokio::select! {
+                    () = inner.stopping.cancelled() => {}
+                    _ = phases.wait_for(|phase| !matches!(phase, Phase::Running(_) | Phase::Paused(_))) => {}
+                    () = inner.hold(&session, &standing, &workspace) => {}
+                }
+            });
+        }
     }
 
     /// Looks again and again, and ends what writes too much.
     async fn hold(self: &Arc<Self>, session: &Arc<Session>, standing: &Standing, workspace: &Workspace) {
         let mut pace = Pace::default();
         loop {
-            wait(session, workspace, &pace).await;
+            wait(session, workspace, &mut pace).await;
             let activity = activity(session);
             if activity == Activity::Idle && !self.has_strays(standing).await {
                 continue;
@@ -148,13 +155,17 @@ impl Inner {
         });
     }
 
-    /// Looks at the workspace when a command has ended.
+    /// Looks at what a session fills when a command has ended.
     pub(super) async fn check_after(&self, standing: &Standing, exec: &Exec) {
-        // A process is looked at while it runs; its end is not the end of what was asked.
-        let Some(workspace) = standing.workspace.as_ref().filter(|_| exec.process.is_none()) else { return };
-        if exec.over_quota().is_some() {
-            return;
+        for workspace in &standing.workspaces {
+            // A process is looked at while it runs; its end is not the end of what was asked.
+            if exec.process.is_none() && exec.over_quota().is_none() {
+                self.check_one_after(workspace, exec).await;
+            }
         }
+    }
+
+    async fn check_one_after(&self, workspace: &Workspace, exec: &Exec) {
         match workspace.usage().await {
             Ok(usage) if workspace.quota.is_exceeded_by(&usage) => {
                 let error = workspace.quota.exceeded(QuotaMoment::After, &usage);
@@ -169,12 +180,15 @@ impl Inner {
 }
 
 /// Waits for the time of the next look, which comes sooner when something is started.
-async fn wait(session: &Session, workspace: &Workspace, pace: &Pace) {
+async fn wait(session: &Session, workspace: &Workspace, pace: &mut Pace) {
     let mut next = Instant::now() + pace.wait(activity(session));
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(next) => return,
-            () = workspace.started.notified() => next = next.min(Instant::now() + pace.wait(Activity::Running)),
+            () = workspace.started.notified() => {
+                pace.is_stirred();
+                next = next.min(Instant::now() + pace.wait(Activity::Running));
+            }
         }
     }
 }

@@ -322,8 +322,8 @@ async fn try_adopt(inner: &Inner, row: &SessionRow) -> Result<Standing, Loss> {
         return Err(Loss::Gone(reason));
     }
     let journal = Kept::of(&inner.backend, &handle).await?;
-    let workspace = inner.workspace_again(&row.config, &mut handle).await;
-    Ok(Standing { handle, journal, workspace })
+    let workspaces = inner.workspaces_again(&row.config, &mut handle).await;
+    Ok(Standing { handle, journal, workspaces })
 }
 
 /// Stops a box or lets it go on, as was written down: the server may have died between doing that and writing it.
@@ -364,7 +364,7 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     for process in processes {
         supervise_again(inner, &session, standing, process);
     }
-    inner.watch_workspace(&session, standing);
+    inner.watch_workspaces(&session, standing);
     session.set_unsettled(false);
 }
 

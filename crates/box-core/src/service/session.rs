@@ -59,8 +59,8 @@ pub(super) enum Phase {
 pub(super) struct Standing {
     pub(super) handle: Handle,
     pub(super) journal: Kept,
-    /// Its workspace, where that has a quota that nothing but us holds.
-    pub(super) workspace: Option<Arc<Workspace>>,
+    /// Its workspace and what it keeps, where they have a quota that nothing but us holds.
+    pub(super) workspaces: Vec<Arc<Workspace>>,
 }
 
 /// Somebody uses the session; it does not expire meanwhile.

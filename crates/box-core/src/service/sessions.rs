@@ -79,7 +79,8 @@ impl Service {
         let mut found = self.inner.sessions_of(caller);
         found.retain(|session| {
             let id = session.key.id.as_str();
-            filter.prefix.as_deref().is_none_or(|prefix| id.starts_with(prefix))
+            caller.sees_session(&session.key.id)
+                && filter.prefix.as_deref().is_none_or(|prefix| id.starts_with(prefix))
                 && filter.after.as_ref().is_none_or(|after| id > after.as_str())
                 && filter.state.is_none_or(|state| session.row().state == state)
         });
@@ -233,6 +234,7 @@ impl Inner {
     fn find_or_begin(&self, caller: &Caller, key: &SessionKey, request: &SessionRequest) -> Result<Found> {
         let settings = self.config();
         request.check_profile(caller.profile.as_deref())?;
+        caller.check_session(&key.id)?;
         if let Some(session) = self.lock_sessions().get(key) {
             return existing(session, caller, request, &settings);
         }
@@ -281,7 +283,7 @@ impl Inner {
                     inner.watched.sessions_created.add();
                     session.touch();
                     session.set_phase(Phase::Running(Arc::clone(&standing)));
-                    inner.watch_workspace(&session, &standing);
+                    inner.watch_workspaces(&session, &standing);
                 }
                 Err(error) => {
                     inner.watched.sessions_failed.add();
@@ -296,21 +298,20 @@ impl Inner {
         self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
         fault::point("session_intent_written");
         let config = session.config();
-        let mut workspace = self.workspace_of(&config, spec).await?;
+        let mut workspaces = self.workspaces_of(&config, spec).await?;
         let mut handle = self.backend.create(&session.box_id, spec).await?;
         if handle.backend != session.backend() {
             // The one that was chosen has failed, and another took its place.
             session.set_backend(handle.backend);
-            workspace = self.workspace_again(&config, &mut handle).await;
+            workspaces = self.workspaces_again(&config, &mut handle).await;
         }
         recovery::recover_soon(self, handle.backend);
-        if let Some(workspace) = &workspace {
-            quota::tell(&mut handle.guarantees, &config, &workspace.quota);
-        }
+        let held: Vec<_> = workspaces.iter().map(|held| (&held.target, held.quota)).collect();
+        quota::tell(&mut handle.guarantees, &config, &held);
         fault::point("session_box_made");
         let standing = async {
             let journal = Kept::of(&self.backend, &handle).await?;
-            let standing = Arc::new(Standing { handle: handle.clone(), journal, workspace });
+            let standing = Arc::new(Standing { handle: handle.clone(), journal, workspaces });
             let mut row = session.row();
             (row.state, row.handle) = (crate::session::SessionState::Running, Some(handle.clone()));
             self.store.write(Change::PutSession(Box::new(row)), Wait::Committed).await?;

@@ -97,6 +97,13 @@ impl Service {
     }
 }
 
+impl Service {
+    /// Whether the backend of such a session sees the files of this machine, so that they can be mounted.
+    pub async fn shares_files(&self, caller: &Caller, request: &SessionRequest) -> Result<bool> {
+        Ok(self.inner.files(caller, request).await? == Files::Shared)
+    }
+}
+
 impl Inner {
     async fn showing_skills(
         &self,

@@ -40,6 +40,9 @@ pub struct SessionConfig {
     pub mount_path: GuestPath,
     /// More trees of the host.
     pub extra_mounts: Vec<ExtraMount>,
+    /// A directory of the service's own that the box writes to and that outlives it; boxes of MCP servers have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptDirectory>,
     /// Processors.
     pub cpus: f64,
     /// Memory limit.
@@ -67,6 +70,18 @@ pub struct SessionConfig {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(ignore)]
     pub locked: BTreeSet<LockedField>,
+}
+
+/// A directory of the service's own, in which a box keeps what outlives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct KeptDirectory {
+    /// Its real path on the host.
+    pub host_path: String,
+    /// Where it is in the box.
+    #[schema(value_type = String)]
+    pub mount_path: GuestPath,
+    /// Most that it may hold.
+    pub quota_mb: u64,
 }
 
 /// What a box may do with its workspace.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use box_wire::{GuestPath, Invalid};
 use serde::{Deserialize, Serialize};
 
-use super::{HostPathMode, OnTimeout, SessionConfig};
+use super::{HostPathMode, KeptDirectory, OnTimeout, SessionConfig};
 use crate::{
     BackendName, BoxSpec, ImagePolicy, MountMode, MountSpec, Network, Origin, Profiles, Result, limits, skills,
 };
@@ -60,6 +60,9 @@ pub struct DoorRules {
     pub mount_roots: Option<Vec<PathBuf>>,
     /// Skills that the session shows, besides what the caller mounts.
     pub skills: Option<SkillMounts>,
+    /// A directory in which the box keeps what outlives it. It is the service's own affair: no profile keeps it away, and it matters only when the session
+    /// is made.
+    pub kept: Option<KeptDirectory>,
     /// Longest deadline that a command may ask for, instead of the profile's.
     pub timeout_sec_max: Option<u64>,
     /// What becomes of a call for a session that does not exist.
@@ -249,7 +252,11 @@ impl SessionConfig {
             network: self.network,
             image: images.decide(&self.image, rules.unknown_image)?,
             image_name: images.engine_name(&self.image),
-            mounts: workspace.chain(extra).filter_map(mount).collect(),
+            mounts: workspace
+                .chain(extra)
+                .filter_map(mount)
+                .chain(self.kept.as_ref().map(KeptDirectory::mount))
+                .collect(),
             cpus: self.cpus,
             memory_mb: self.memory_mb,
             pids_limit: self.pids_limit,
@@ -260,6 +267,15 @@ impl SessionConfig {
         };
         spec.validate()?;
         Ok(spec)
+    }
+}
+
+impl KeptDirectory {
+    /// The directory as a mount.
+    pub(crate) fn mount(&self) -> MountSpec {
+        let source = PathBuf::from(&self.host_path);
+        let origin = Origin::Kept(source.clone());
+        MountSpec { source, target: self.mount_path.clone(), mode: MountMode::Rw, origin }
     }
 }
 

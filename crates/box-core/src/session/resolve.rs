@@ -63,6 +63,7 @@ impl SessionRequest {
                 None => GuestPath::parse("mount_path", limits::WORKSPACE)?,
             },
             extra_mounts,
+            kept: asked.rules.kept,
             cpus: asked.cpus.unwrap_or(profile.cpus),
             memory_mb: asked.memory_mb.unwrap_or(profile.memory_mb),
             pids_limit: asked.pids_limit.unwrap_or(profile.pids_limit),

@@ -32,6 +32,23 @@ use parameters::Parameters;
 impl Service {
     /// Runs a tool for an agent, in the session of its query, which is made if it does not exist.
     pub async fn tool(&self, caller: &Caller, name: &str, parameters: Value, query: &QueryContext) -> Result<Value> {
+        let caller = &Caller { query_id: query.query_id.clone(), ..caller.clone() };
+        let session = session_id_of(&self.settings(), query);
+        self.run_tool(caller, session, name, parameters).await
+    }
+
+    /// Runs a tool for an agent, in a session of the caller's choice, which is made if it does not exist.
+    pub async fn tool_in(&self, caller: &Caller, session: &SessionId, name: &str, parameters: Value) -> Result<Value> {
+        self.run_tool(caller, Ok(session.clone()), name, parameters).await
+    }
+
+    async fn run_tool(
+        &self,
+        caller: &Caller,
+        session: Result<SessionId>,
+        name: &str,
+        parameters: Value,
+    ) -> Result<Value> {
         let tool = ToolName::find(name).ok_or_else(|| Error::ToolNotFound {
             tool: name.chars().take(crate::limits::TOOL_NAME_CHARS_MAX).collect(),
             known: catalogue::names(),
@@ -40,8 +57,7 @@ impl Service {
             ToolName::Exec | ToolName::Activate => Scope::Exec,
             _ => Scope::Files,
         })?;
-        let caller = &Caller { query_id: query.query_id.clone(), ..caller.clone() };
-        let session = session_id_of(&self.settings(), query)?;
+        let session = session?;
         let asked = Asked::take(tool, parameters);
         let (asked, ignored) = self.noting_tool(caller, &session, asked).await?;
         let request = self.with_skill_mounts(caller, &session, request()).await?;

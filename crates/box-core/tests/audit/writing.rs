@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use box_core::audit::{AuditEntry, AuditLog, AuditOptions, CommandText, Outcome, verify};
 use box_core::call::Receipt;
+use box_core::mcp::McpAccess;
 use box_core::{Caller, Scope};
 use serde_json::json;
 
@@ -20,6 +21,7 @@ async fn an_entry_says_who_asked_for_what_and_how_it_ended() {
         scopes: [Scope::Exec].into(),
         ceiling: None,
         profile: None,
+        mcp: McpAccess::default(),
         query_id: None,
     };
     let at = "2026-01-02T03:04:05Z".parse().unwrap();

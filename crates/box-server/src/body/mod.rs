@@ -144,7 +144,7 @@ impl<T: FromFields, S: Send + Sync> FromRequestParts<S> for Params<T> {
 }
 
 /// A body that says what it is must say that it is JSON. One that says nothing is taken at its word.
-fn check_is_json(headers: &HeaderMap) -> Result<(), Failure> {
+pub(crate) fn check_is_json(headers: &HeaderMap) -> Result<(), Failure> {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json")) {

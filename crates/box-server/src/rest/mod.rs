@@ -5,6 +5,8 @@ pub(crate) mod execs;
 pub(crate) mod files;
 pub(crate) mod input;
 pub(crate) mod managed;
+pub(crate) mod mcp;
+pub(crate) mod mcp_body;
 pub(crate) mod old_form;
 pub(crate) mod output;
 pub(crate) mod pages;

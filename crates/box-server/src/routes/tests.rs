@@ -19,13 +19,32 @@ use crate::testing::{MemoryStore, service, token};
 async fn door(tokens: &[TokenRow]) -> Router {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(tokens));
     let gate = Gate::new(&[], &["https://page.example".to_owned()]).unwrap();
-    router(App::new(
+    let app = App::new(
         service(Arc::clone(&store)).await,
         store,
         gate,
         LangBotConfig::default(),
         crate::SkillsConfig::default(),
-    ))
+    );
+    router(app, Some(Router::new().route("/mcp", get(mcp_door))))
+}
+
+/// Another house's door, which says who was let in.
+async fn mcp_door(axum::Extension(caller): axum::Extension<box_core::Caller>) -> String {
+    caller.subject
+}
+
+#[tokio::test]
+async fn the_door_for_mcp_is_guarded_like_ours() {
+    let (secret, row) = token("alice");
+    let without =
+        answer(door(std::slice::from_ref(&row)).await, request("GET", "/mcp").body(Body::empty()).unwrap()).await;
+    assert_eq!(without.0.status(), StatusCode::UNAUTHORIZED);
+    let with = || request("GET", "/mcp").header(header::AUTHORIZATION, format!("Bearer {secret}"));
+    let welcome = answer(door(std::slice::from_ref(&row)).await, with().body(Body::empty()).unwrap()).await;
+    assert_eq!((welcome.0.status(), welcome.1), (StatusCode::OK, Value::String("token:alice".to_owned())));
+    let elsewhere = with().header(header::ORIGIN, "https://evil.example").body(Body::empty()).unwrap();
+    assert_eq!(answer(door(&[row]).await, elsewhere).await.0.status(), StatusCode::FORBIDDEN);
 }
 
 fn request(method: &str, path: &str) -> http::request::Builder {
@@ -58,6 +77,7 @@ fn operations() -> Vec<(String, String, bool)> {
                 .replace("{exec_id}", "e")
                 .replace("{process_id}", "p")
                 .replace("{skill_name}", "s")
+                .replace("{name}", "s")
                 .replace("{tool}", "exec");
             all.push((method.to_uppercase(), filled, operation.get("security").is_some()));
         }

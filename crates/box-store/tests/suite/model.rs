@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use box_core::Store;
 use box_core::session::SessionState::{Creating, Lost, Running};
-use box_core::store::{Change, ExecRow, ProcessRow, SessionKey, SessionRow, Wait};
+use box_core::store::{Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SessionKey, SessionRow, Wait};
 use box_core::token::TokenRow;
 use box_store::SqliteStore;
 use proptest::prelude::*;
@@ -18,6 +18,7 @@ struct Model {
     execs: BTreeMap<(SessionKey, String), ExecRow>,
     processes: BTreeMap<(SessionKey, String), ProcessRow>,
     tokens: BTreeMap<String, TokenRow>,
+    mcp_servers: BTreeMap<McpServerKey, McpServerRow>,
 }
 
 impl Model {
@@ -40,6 +41,8 @@ impl Model {
             Change::DeleteExec(key, id) => drop(self.execs.remove(&(key, id.to_string()))),
             Change::DeleteProcess(key, id) => drop(self.processes.remove(&(key, id.to_string()))),
             Change::DeleteToken(id) => drop(self.tokens.remove(&id)),
+            Change::PutMcpServer(row) => drop(self.mcp_servers.insert(row.key.clone(), *row)),
+            Change::DeleteMcpServer(key) => drop(self.mcp_servers.remove(&key)),
         }
     }
 
@@ -50,7 +53,9 @@ impl Model {
         let execs = loaded.execs.into_iter().map(|row| Change::PutExec(Box::new(row)));
         let processes = loaded.processes.into_iter().map(|row| Change::PutProcess(Box::new(row)));
         let tokens = store.tokens().await.unwrap().into_iter().map(|row| Change::PutToken(Box::new(row)));
-        for change in sessions.chain(execs).chain(processes).chain(tokens) {
+        let mcp_servers = store.mcp_servers().await.unwrap();
+        let mcp_servers = mcp_servers.into_iter().map(|row| Change::PutMcpServer(Box::new(row)));
+        for change in sessions.chain(execs).chain(processes).chain(tokens).chain(mcp_servers) {
             model.apply(change);
         }
         model
@@ -66,6 +71,10 @@ fn any_id() -> impl Strategy<Value = String> {
     (0..3).prop_map(|number| format!("i{number}"))
 }
 
+fn any_mcp_key() -> impl Strategy<Value = McpServerKey> {
+    (0..2, any_id()).prop_map(|(tenant, name)| rows::mcp_key(&format!("t{tenant}"), &name))
+}
+
 fn any_change() -> impl Strategy<Value = Change> {
     let state = prop_oneof![Just(Creating), Just(Running), Just(Lost)];
     prop_oneof![
@@ -79,6 +88,9 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => (any_key(), any_id()).prop_map(|(key, id)| Change::DeleteProcess(key, id.parse().unwrap())),
         2 => (any_id(), any_id()).prop_map(|(id, name)| Change::PutToken(Box::new(rows::token(&id, &name)))),
         1 => any_id().prop_map(Change::DeleteToken),
+        2 => (any_mcp_key(), any::<u32>())
+            .prop_map(|(key, number)| Change::PutMcpServer(Box::new(rows::mcp_server(&key, number)))),
+        1 => any_mcp_key().prop_map(Change::DeleteMcpServer),
     ]
 }
 

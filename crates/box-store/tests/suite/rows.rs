@@ -1,8 +1,9 @@
 //! Rows to remember, for every test that needs some.
 
 use box_core::call::{ExecInfo, ExecStatus, Launch, ProcessCall, Receipt, Replace, RestartPolicy};
+use box_core::mcp::McpAccess;
 use box_core::session::SessionState;
-use box_core::store::{ExecRow, ProcessRow, SessionKey, SessionRow};
+use box_core::store::{ExecRow, McpServerKey, McpServerRow, ProcessRow, SessionKey, SessionRow};
 use box_core::token::TokenRow;
 use box_core::{BackendName, Dimension, Guarantees, Handle, Level, Scope, SessionRequest};
 use jiff::Timestamp;
@@ -90,5 +91,16 @@ pub(crate) fn token(id: &str, name: &str) -> TokenRow {
         created_at: at(),
         expires_at: Some(at()),
         profile: Some("strict".into()),
+        mcp: McpAccess::new(Some(vec!["time".parse().unwrap()]), vec!["time__set*".parse().unwrap()]).unwrap(),
     }
+}
+
+pub(crate) fn mcp_key(tenant: &str, name: &str) -> McpServerKey {
+    McpServerKey { tenant: tenant.parse().unwrap(), name: name.parse().unwrap() }
+}
+
+pub(crate) fn mcp_server(key: &McpServerKey, number: u32) -> McpServerRow {
+    let definition =
+        serde_json::json!({ "command": "uvx", "args": ["é\n", number], "env": { "KEY": "a \"quoted\" one" } });
+    McpServerRow { key: key.clone(), definition, enabled: number.is_multiple_of(2), updated_at: at() }
 }

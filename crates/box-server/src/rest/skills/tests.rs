@@ -55,7 +55,7 @@ impl World {
         };
         let gate = Gate::new(&[], &[]).unwrap();
         let app = App::new(service(Arc::clone(&store)).await, store, gate, LangBotConfig::default(), skills);
-        Self { place, door: crate::routes::router(app), secrets }
+        Self { place, door: crate::routes::router(app, None), secrets }
     }
 
     async fn send(&self, who: usize, method: &str, path: &str, kind: &str, body: Vec<u8>) -> (u16, Value) {

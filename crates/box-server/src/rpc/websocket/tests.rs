@@ -41,6 +41,7 @@ async fn start(langbot: LangBotConfig, tokens: &[TokenRow]) -> Running {
         allowed_origins: Vec::new(),
         langbot,
         skills: crate::SkillsConfig::default(),
+        mcp: None,
     };
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(tokens));
     let bound = crate::bind(config, service(Arc::clone(&store)).await, store).await.unwrap();
@@ -303,6 +304,7 @@ async fn a_server_whose_secret_is_no_good_does_not_start() {
             allowed_origins: Vec::new(),
             langbot,
             skills: crate::SkillsConfig::default(),
+            mcp: None,
         };
         let bound = crate::bind(config, service(Arc::clone(&store)).await, Arc::clone(&store)).await;
         assert!(bound.unwrap_err().to_string().contains("of LangBot"));
