@@ -24,6 +24,7 @@ const ARROWS: &[(&str, Sees)] = &[
     ("box-nsjail", Sees::Only(&["box-core", "box-host", "box-images", "box-wire", "box-agent-image"])),
     ("box-store", Sees::Only(&["box-core", "box-wire"])),
     ("box-skills", Sees::Only(&["box-core"])),
+    ("box-mcp", Sees::Only(&["box-core", "box-wire"])),
     ("box-server", Sees::Only(&["box-core", "box-skills", "box-wire"])),
     ("box-cli", Sees::AllBut(&["box-agent"])),
     ("box-tests", Sees::AllBut(&[])),

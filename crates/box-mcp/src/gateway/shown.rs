@@ -1,0 +1,161 @@
+//! What one client sees: who it is, which servers it may use, and how they are called.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use box_core::Caller;
+use box_core::mcp::McpServerName;
+use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, Prompt, Tool};
+
+use super::parking::Parking;
+use super::{Around, Upstreams, View};
+use crate::text::{TITLE_CHARS_MAX, clean};
+use crate::upstream::{ClientId, Upstream};
+
+/// What one client sees.
+pub(super) struct Shown {
+    pub(super) upstreams: Arc<dyn Upstreams>,
+    pub(super) caller: Caller,
+    pub(super) view: View,
+    pub(super) parking: Parking,
+    pub(super) client: ClientId,
+    /// The least severe message that it wants, by [`severity`]. None until it asks.
+    level: AtomicU8,
+    /// Whether servers know of it, and must be told when it goes.
+    known: AtomicBool,
+}
+
+/// No message is that severe.
+const NO_LOG: u8 = u8::MAX;
+
+impl Shown {
+    pub(super) fn new(around: Around, caller: Caller, view: View) -> Self {
+        let Around { upstreams, parking, .. } = around;
+        Self {
+            upstreams,
+            caller,
+            view,
+            parking,
+            client: ClientId::next(),
+            level: AtomicU8::new(NO_LOG),
+            known: AtomicBool::new(false),
+        }
+    }
+
+    /// Servers get to know of the client.
+    pub(super) fn make_known(&self) {
+        self.known.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether servers know of the client.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    /// All servers of the tenant, whatever the client may use of them.
+    pub(super) fn connected(&self) -> Vec<Upstream> {
+        self.upstreams.connected(&self.caller)
+    }
+
+    /// Servers of which the client may use something.
+    pub(super) fn servers(&self) -> Vec<Upstream> {
+        let access = &self.caller.mcp;
+        let mut servers = self.upstreams.connected(&self.caller);
+        servers.retain(|server| {
+            !server.is_closed() && self.view.shows(server.name()) && access.allows_some_of(server.name().as_str())
+        });
+        servers
+    }
+
+    /// Servers whose resources the client may use.
+    pub(super) fn servers_with_resources(&self) -> Vec<Upstream> {
+        let access = &self.caller.mcp;
+        let mut servers = self.servers();
+        servers
+            .retain(|server| server.capabilities().resources.is_some() && access.allows_all_of(server.name().as_str()));
+        servers
+    }
+
+    /// The tools of these servers that the client may use, by the names that they have here.
+    pub(super) fn tools(&self, servers: &[Upstream]) -> Vec<Tool> {
+        let access = &self.caller.mcp;
+        let mut tools = Vec::new();
+        for server in servers {
+            let name = server.name();
+            for tool in server.lists().tools.iter().filter(|tool| access.allows(name.as_str(), &tool.name)) {
+                let mut tool = tool.clone();
+                tool.name = self.view.name(name, &tool.name).into();
+                tools.push(tool);
+            }
+        }
+        tools
+    }
+
+    /// The same for prompts.
+    pub(super) fn prompts(&self, servers: &[Upstream]) -> Vec<Prompt> {
+        let access = &self.caller.mcp;
+        let mut prompts = Vec::new();
+        for server in servers {
+            let name = server.name();
+            for prompt in server.lists().prompts.iter().filter(|prompt| access.allows(name.as_str(), &prompt.name)) {
+                let mut prompt = prompt.clone();
+                prompt.name = self.view.name(name, &prompt.name);
+                prompts.push(prompt);
+            }
+        }
+        prompts
+    }
+
+    /// The server of a tool or prompt and its own name there, if the client may use it.
+    pub(super) fn find(&self, name: &str) -> Option<(Upstream, String)> {
+        let servers = self.servers();
+        let (server, name) = self.view.find(&servers, name)?;
+        let allowed = self.caller.mcp.allows(server.name().as_str(), name);
+        allowed.then(|| (server.clone(), name.to_owned()))
+    }
+
+    /// The server of a resource and its own address there, if the client may use it.
+    pub(super) fn find_uri(&self, uri: &str) -> Option<(Upstream, String)> {
+        let servers = self.servers_with_resources();
+        let (server, uri) = self.view.find_uri(&servers, uri)?;
+        Some((server.clone(), uri.to_owned()))
+    }
+
+    /// The client wants messages of this severity and above.
+    pub(super) fn set_level(&self, level: LoggingLevel) {
+        self.level.store(severity(level), Ordering::Relaxed);
+    }
+
+    /// Whether it wants a message.
+    pub(super) fn wants_log(&self, level: LoggingLevel) -> bool {
+        severity(level) >= self.level.load(Ordering::Relaxed)
+    }
+
+    /// A message as the client gets it: it is told whose it is.
+    pub(super) fn log_of(
+        &self,
+        server: &McpServerName,
+        mut message: LoggingMessageNotificationParam,
+    ) -> LoggingMessageNotificationParam {
+        let logger = message.logger.take().map(|logger| clean(&logger, TITLE_CHARS_MAX));
+        message.logger = match self.view {
+            View::All => Some(logger.map_or_else(|| server.to_string(), |logger| format!("{server}/{logger}"))),
+            View::One(_) => logger,
+        };
+        message
+    }
+}
+
+/// The protocol's order.
+fn severity(level: LoggingLevel) -> u8 {
+    match level {
+        LoggingLevel::Info => 1,
+        LoggingLevel::Notice => 2,
+        LoggingLevel::Warning => 3,
+        LoggingLevel::Error => 4,
+        LoggingLevel::Critical => 5,
+        LoggingLevel::Alert => 6,
+        LoggingLevel::Emergency => 7,
+        LoggingLevel::Debug => 0,
+    }
+}

@@ -1,0 +1,264 @@
+//! MCP over HTTP: `/mcp` for all servers of the caller's tenant, `/mcp/{server}` for one of them, `/mcp/box` for our own tools.
+//!
+//! Each address speaks streamable HTTP, and to clients that know nothing newer the two-way scheme of 2024-11-05: they open the same
+//! address as a stream of events and are told where to post. Who the caller is stands in the request ([`Caller`], put there by
+//! whoever checked the token, the host and the origin); what is not bound to that caller is not there for it.
+
+mod identity;
+mod letters;
+mod pace;
+mod sessions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use box_core::mcp::{McpServerName, OWN_TOOLS};
+use box_core::{Caller, Scope, SessionId};
+use http::{HeaderMap, Method, StatusCode, header};
+use rmcp::ServerHandler;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::gateway::{Around, Gateway, Upstreams, View};
+use crate::own::{Computer, Own};
+
+pub use pace::Pace;
+
+use identity::{Endpoint, Owner};
+use letters::Letters;
+use pace::Paces;
+use sessions::{Bound, Sessions};
+
+/// Largest message of a client, in bytes. Files go into tools as text.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// How often a stream without news shows that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The session of our own tools when the client names none.
+const OWN_SESSION: &str = "mcp";
+/// Where a client names its session.
+const SESSION_HEADER: &str = "mcp-session-id";
+/// Where a client that knows streamable HTTP says which version it speaks.
+const VERSION_HEADER: &str = "mcp-protocol-version";
+
+/// MCP over HTTP. Cheap to clone.
+#[derive(Clone)]
+pub struct Door {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    upstreams: Arc<dyn Upstreams>,
+    around: Around,
+    computer: Arc<dyn Computer>,
+    sessions: Arc<Sessions>,
+    letters: Letters,
+    paces: Paces,
+    stop: CancellationToken,
+}
+
+/// What may stand behind the question mark.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    /// The session of a client of 2024-11-05.
+    session_id: Option<String>,
+    /// The session in which our own tools work.
+    session: Option<String>,
+}
+
+impl Door {
+    /// A door to these servers and this computer. Its tasks are tracked, and end when it is closed.
+    pub fn new(upstreams: Arc<dyn Upstreams>, computer: Arc<dyn Computer>, pace: Pace, tasks: TaskTracker) -> Self {
+        let stop = CancellationToken::new();
+        let inner = Inner {
+            around: Around::new(Arc::clone(&upstreams), tasks.clone()),
+            upstreams,
+            computer,
+            sessions: Arc::new(Sessions::new()),
+            letters: Letters::new(tasks, stop.clone()),
+            paces: Paces::new(pace),
+            stop,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The routes. Whoever mounts them puts a [`Caller`] into the extensions of each request first.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/mcp", any(all))
+            .route("/mcp/box", any(own))
+            .route("/mcp/{server}", any(one))
+            .with_state(self.clone())
+    }
+
+    /// Ends all sessions. New ones are refused.
+    pub async fn close(&self) {
+        self.inner.stop.cancel();
+        self.inner.sessions.close_all().await;
+    }
+
+    /// How many clients are connected.
+    pub fn sessions(&self) -> usize {
+        self.inner.sessions.count() + self.inner.letters.count()
+    }
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door").field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}
+
+async fn all(State(door): State<Door>, Query(asked): Query<Asked>, request: Request) -> Response {
+    door.enter(Endpoint::Servers(View::All), asked, request).await
+}
+
+async fn own(State(door): State<Door>, Query(asked): Query<Asked>, request: Request) -> Response {
+    let session = asked.session.clone().unwrap_or_else(|| OWN_SESSION.to_owned());
+    match SessionId::try_from(session) {
+        Ok(session) => door.enter(Endpoint::Own(session), asked, request).await,
+        Err(invalid) => refuse(StatusCode::BAD_REQUEST, &invalid.to_string()),
+    }
+}
+
+async fn one(
+    State(door): State<Door>,
+    Path(server): Path<String>,
+    Query(asked): Query<Asked>,
+    request: Request,
+) -> Response {
+    match server.parse::<McpServerName>() {
+        Ok(server) => door.enter(Endpoint::Servers(View::One(server)), asked, request).await,
+        Err(invalid) => refuse(StatusCode::NOT_FOUND, &invalid.to_string()),
+    }
+}
+
+impl Door {
+    /// Lets a request in, and finds out which of the two transports it is for.
+    async fn enter(&self, endpoint: Endpoint, asked: Asked, mut request: Request) -> Response {
+        let Some(caller) = request.extensions_mut().remove::<Caller>() else {
+            return refuse(StatusCode::UNAUTHORIZED, "nobody said who is asking");
+        };
+        if let Some(refusal) = self.refusal(&caller) {
+            return refusal;
+        }
+        // A session that exists goes on while its server is started again.
+        let begins = asked.session_id.is_none() && !request.headers().contains_key(SESSION_HEADER);
+        if begins && !self.is_there(&endpoint, &caller) {
+            return refuse(
+                StatusCode::NOT_FOUND,
+                "no server of that name is connected that you may use; see strongbox mcp ls",
+            );
+        }
+        forget_secrets(request.headers_mut());
+        let owner = Owner::new(&caller, endpoint.clone());
+        match endpoint {
+            Endpoint::Servers(view) => {
+                let around = self.inner.around.clone();
+                let handler = move || Gateway::new(around.clone(), caller.clone(), view.clone());
+                self.serve(owner, handler, asked, request).await
+            }
+            Endpoint::Own(session) => {
+                let computer = Arc::clone(&self.inner.computer);
+                let handler = move || Own::new(Arc::clone(&computer), caller.clone(), session.clone());
+                self.serve(owner, handler, asked, request).await
+            }
+        }
+    }
+
+    /// What is said to who has no right, or comes too often.
+    fn refusal(&self, caller: &Caller) -> Option<Response> {
+        if self.inner.stop.is_cancelled() {
+            return Some(refuse(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping; try again in a moment"));
+        }
+        if let Err(error) = caller.require(Scope::Exec) {
+            return Some(refuse(StatusCode::FORBIDDEN, &error.to_string()));
+        }
+        let wait = self.inner.paces.take(caller).err()?;
+        let mut refusal = refuse(StatusCode::TOO_MANY_REQUESTS, "too many requests; wait and try again");
+        refusal.headers_mut().insert(header::RETRY_AFTER, wait.as_secs().saturating_add(1).into());
+        Some(refusal)
+    }
+
+    /// Whether there is anything at an address that the caller may use.
+    fn is_there(&self, endpoint: &Endpoint, caller: &Caller) -> bool {
+        let name = match endpoint {
+            Endpoint::Servers(View::All) => return true,
+            Endpoint::Servers(View::One(name)) => name,
+            Endpoint::Own(_) => return caller.mcp.allows_some_of(OWN_TOOLS),
+        };
+        let connected = self.inner.upstreams.connected(caller);
+        let alive = connected.iter().any(|server| server.name() == name && !server.is_closed());
+        alive && caller.mcp.allows_some_of(name.as_str())
+    }
+
+    async fn serve<S, H>(&self, owner: Owner, handler: H, asked: Asked, request: Request) -> Response
+    where
+        S: ServerHandler,
+        H: Fn() -> S + Send + Sync + 'static,
+    {
+        match (request.method(), asked.session_id) {
+            (&Method::GET, _) if is_old(request.headers()) => self.inner.letters.open(owner, handler(), &request),
+            (&Method::POST, Some(session)) => self.inner.letters.post(&owner, &session, request).await,
+            _ => self.streamable(owner, handler, request).await,
+        }
+    }
+
+    async fn streamable<S, H>(&self, owner: Owner, handler: H, request: Request) -> Response
+    where
+        S: ServerHandler,
+        H: Fn() -> S + Send + Sync + 'static,
+    {
+        let ends = request.method() == Method::DELETE;
+        let begins = request.method() == Method::POST && !request.headers().contains_key(SESSION_HEADER);
+        if begins && self.inner.sessions.is_full() {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many clients are connected; try again later");
+        }
+        // Host and origin were checked by whoever let the request in.
+        let config = StreamableHttpServerConfig::default()
+            .disable_allowed_hosts()
+            .disable_allowed_origins()
+            .with_sse_keep_alive(Some(KEEP_ALIVE))
+            // Some clients take large answers only as they are, not as events.
+            .with_json_response(true)
+            .with_max_request_body_bytes(MESSAGE_BYTES_MAX)
+            .with_cancellation_token(self.inner.stop.clone());
+        let bound = Arc::new(Bound::new(Arc::clone(&self.inner.sessions), owner));
+        let service = StreamableHttpService::new(move || Ok(handler()), bound, config);
+        let mut answer = service.handle(request).await.map(Body::new);
+        // It has ended, not will: clients take "accepted" for a failure here.
+        if ends && answer.status() == StatusCode::ACCEPTED {
+            *answer.status_mut() = StatusCode::NO_CONTENT;
+        }
+        answer
+    }
+}
+
+/// Whether who asks for events knows nothing of streamable HTTP.
+fn is_old(headers: &HeaderMap) -> bool {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let knows_streamable = headers.contains_key(SESSION_HEADER) || headers.contains_key(VERSION_HEADER);
+    accepts.is_some_and(|accepts| accepts.contains("text/event-stream")) && !knows_streamable
+}
+
+/// Nothing behind this door needs to know how the caller proved who it is, and rmcp hands all headers on.
+fn forget_secrets(headers: &mut HeaderMap) {
+    for name in [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE] {
+        headers.remove(name);
+    }
+    headers.remove("x-api-key");
+}
+
+fn refuse(status: StatusCode, reason: &str) -> Response {
+    let body = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": reason}});
+    (status, axum::Json(body)).into_response()
+}
+
+#[cfg(test)]
+mod tests;

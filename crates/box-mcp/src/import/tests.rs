@@ -1,0 +1,163 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::definition::{Kind, Transport};
+
+fn read(value: &Value) -> Import {
+    import(&value.to_string(), &BTreeSet::new()).unwrap()
+}
+
+fn names(import: &Import) -> Vec<&str> {
+    import.definitions.iter().map(|definition| definition.name.as_str()).collect()
+}
+
+fn remarks(import: &Import) -> String {
+    let lines: Vec<_> = import.remarks.iter().map(|remark| format!("{}: {}", remark.server, remark.text)).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn a_desktop_clients_file_is_taken_unchanged() {
+    let import = read(&json!({
+        "globalShortcut": "",
+        "mcpServers": {
+            "filesystem": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/docs"]},
+            "git": {"command": "/home/me/p/.venv/bin/python", "args": ["/home/me/p/server.py"], "env": {"TOKEN": "sesame"}},
+            "remote": {"type": "http", "url": "https://example.org/mcp", "headers": {"Authorization": "Bearer sesame"}},
+        },
+    }));
+    assert_eq!(
+        (names(&import), import.refused.len(), import.remarks.len()),
+        (vec!["filesystem", "git", "remote"], 0, 0)
+    );
+    let Kind::Stdio(git) = &import.definitions[1].kind else { panic!("not stdio") };
+    assert_eq!((git.args.len(), git.env["TOKEN"].expose()), (1, "sesame"));
+    assert!(!format!("{import:?}").contains("sesame"));
+}
+
+#[test]
+fn servers_are_found_wherever_clients_keep_them() {
+    let servers = json!({"time": {"command": "uvx"}});
+    for whole in [
+        json!({"mcpServers": servers}),
+        json!({"servers": servers, "inputs": []}),
+        json!({"mcp": {"servers": servers}, "editor.tabSize": 4}),
+        servers.clone(),
+    ] {
+        assert_eq!(names(&read(&whole)), ["time"], "{whole}");
+    }
+    assert_eq!(names(&read(&json!({"mcpServers": {}}))), Vec::<&str>::new());
+    for bad in ["", "[]", "{}", "null", "{\"mcpServers\": []}", "{\"a\": 1}", "{\"mcpServers\": {},}", "// x"] {
+        assert_eq!(import(bad, &BTreeSet::new()).unwrap_err().field, "mcpServers", "{bad}");
+    }
+}
+
+#[test]
+fn remote_servers_are_known_under_all_their_names() {
+    let table = [
+        (json!({"url": "https://example.org"}), Transport::Http),
+        (json!({"serverUrl": "https://example.org"}), Transport::Http),
+        (json!({"httpUrl": "https://example.org", "timeout": 5}), Transport::Http),
+        (json!({"url": "https://example.org", "type": "sse"}), Transport::Sse),
+        (json!({"url": "https://example.org", "transport": "streamable-http"}), Transport::Http),
+        (json!({"url": "https://example.org", "transportType": "SSE"}), Transport::Sse),
+    ];
+    for (entry, expected) in table {
+        let import = read(&json!({"mcpServers": {"a": entry}}));
+        let Kind::Remote(remote) = &import.definitions[0].kind else { panic!("{entry}") };
+        assert_eq!((remote.transport, remote.url.as_str()), (expected, "https://example.org"), "{entry}");
+    }
+    let import = read(&json!({"mcpServers": {"a": {"type": "stdio", "command": "x", "url": ""}}}));
+    assert!(matches!(import.definitions[0].kind, Kind::Stdio(_)));
+}
+
+#[test]
+fn a_broken_entry_is_told_and_hides_no_other() {
+    let import = read(&json!({"mcpServers": {
+        "args": {"command": "x", "args": "-y"},
+        "both": {"command": "x", "url": "https://example.org"},
+        "empty": {},
+        "good": {"command": "x"},
+        "list": [],
+        "transport": {"url": "https://example.org", "type": "carrier-pigeon"},
+        "wrong": {"command": "x", "box": {"network": "sometimes"}},
+    }}));
+    assert_eq!(names(&import), ["good"]);
+    let refused: Vec<_> = import.refused.iter().map(|(name, invalid)| (name.as_str(), invalid.field)).collect();
+    let expected = [
+        ("args", "args"),
+        ("both", "command"),
+        ("empty", "command"),
+        ("list", "server"),
+        ("transport", "type"),
+        ("wrong", "network"),
+    ];
+    assert_eq!(refused, expected);
+}
+
+#[test]
+fn names_that_are_not_ours_are_made_so_and_told() {
+    let import = read(&json!({"mcpServers": {
+        "My Server": {"command": "x"},
+        "My-Server": {"command": "x"},
+        "My.Server": {"command": "x"},
+        "a__b": {"command": "x"},
+        "box": {"command": "x"},
+    }}));
+    assert_eq!(names(&import), ["My-Server-2", "My-Server", "My-Server-3", "a_b", "box-server"]);
+    assert!(remarks(&import).contains("a__b: it is called a_b here"), "{}", remarks(&import));
+    let taken = BTreeSet::from(["time".parse().unwrap()]);
+    let second = super::import("{\"mcpServers\": {\"time\": {\"command\": \"x\"}}}", &taken).unwrap();
+    assert_eq!(names(&second), ["time-2"]);
+}
+
+#[test]
+fn what_is_understood_in_another_way_is_told() {
+    let import = read(&json!({"mcpServers": {"a": {
+        "command": "cmd", "args": ["/c", "npx", "-y", "server"], "env": {"KEY": "${env:KEY}"}, "disabled": true, "autoApprove": [],
+        "envFile": ".env",
+    }}}));
+    let definition = &import.definitions[0];
+    let Kind::Stdio(stdio) = &definition.kind else { panic!("not stdio") };
+    assert_eq!(
+        (stdio.command.as_str(), stdio.args.join(" ").as_str(), definition.enabled),
+        ("npx", "-y server", false)
+    );
+    let told = remarks(&import);
+    for part in ["cmd /c is left out", "${…} in env", "autoApprove, envFile means nothing here"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    for (entry, expected) in [(json!({"enabled": false}), false), (json!({"enable": false}), false), (json!({}), true)]
+    {
+        let mut entry = entry;
+        entry["command"] = json!("x");
+        assert_eq!(read(&json!({"mcpServers": {"a": entry}})).definitions[0].enabled, expected);
+    }
+}
+
+#[test]
+fn files_that_are_too_large_are_refused() {
+    let long = format!("{{\"mcpServers\": {{}}, \"x\": \"{}\"}}", "x".repeat(IMPORT_BYTES_MAX));
+    assert!(import(&long, &BTreeSet::new()).unwrap_err().allowed.contains("bytes"));
+    let many: Map<_, _> = (0..=SERVERS_MAX).map(|number| (format!("s{number}"), json!({"command": "x"}))).collect();
+    assert!(
+        import(&json!({"mcpServers": many}).to_string(), &BTreeSet::new()).unwrap_err().allowed.contains("servers")
+    );
+}
+
+proptest! {
+    #[test]
+    fn every_entry_gets_a_name_of_its_own(written in proptest::collection::btree_set("[ab_. -]{0,3}", 0..20)) {
+        let entries: Map<_, _> = written.iter().map(|name| (name.clone(), json!({"command": "x"}))).collect();
+        let import = read(&json!({"mcpServers": entries}));
+        let distinct: BTreeSet<_> = names(&import).into_iter().collect();
+        prop_assert_eq!(distinct.len(), written.len());
+        let renamed = import.definitions.iter().zip(&written).filter(|(ours, theirs)| ours.name.as_str() != *theirs).count();
+        prop_assert_eq!(import.remarks.len(), renamed);
+    }
+
+    #[test]
+    fn no_text_is_too_strange(text in "\\PC{0,40}|[\\[\\]{}\":,a-z ]{0,40}") {
+        let _ = import(&text, &BTreeSet::new());
+    }
+}
