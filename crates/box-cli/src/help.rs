@@ -10,7 +10,10 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("A server, on its own machine", &["serve", "box", "config", "token", "audit"]),
     (
         "Sessions, by asking a server",
-        &["exec", "shell", "session", "ps", "process", "logs", "attach", "cp", "ls", "skill", "status", "errors"],
+        &[
+            "exec", "shell", "session", "ps", "process", "logs", "attach", "cp", "ls", "skill", "mcp", "status",
+            "errors",
+        ],
     ),
     ("Other", &["completions", "help"]),
 ];

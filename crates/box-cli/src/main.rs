@@ -67,6 +67,7 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
         Verb::Cp(options) => client::cp::main(options),
         Verb::Ls(options) => client::ls::main(options),
         Verb::Skill(verb) => client::skill::main(verb),
+        Verb::Mcp(verb) => client::mcp::main(verb),
         Verb::Status(options) => client::status::main(options),
         Verb::Errors(options) => client::errors::main(options),
         Verb::Completions { shell } => completions(*shell),

@@ -117,6 +117,9 @@ pub(crate) enum Verb {
     /// List, show, install and remove skills
     #[command(subcommand)]
     Skill(client::skill::SkillVerb),
+    /// Add, list, try, watch and remove MCP servers
+    #[command(subcommand)]
+    Mcp(client::mcp::McpVerb),
     /// Say how the server stands
     Status(client::status::StatusOptions),
     /// List what went wrong lately

@@ -26,7 +26,7 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 43] = [
+const COMMANDS: [&[&str]; 55] = [
     &["run"],
     &["doctor"],
     &["backends"],
@@ -67,6 +67,18 @@ const COMMANDS: [&[&str]; 43] = [
     &["attach"],
     &["cp"],
     &["ls"],
+    &["mcp"],
+    &["mcp", "add"],
+    &["mcp", "ls"],
+    &["mcp", "show"],
+    &["mcp", "test"],
+    &["mcp", "logs"],
+    &["mcp", "restart"],
+    &["mcp", "enable"],
+    &["mcp", "disable"],
+    &["mcp", "rm"],
+    &["mcp", "import"],
+    &["mcp", "serve"],
     &["status"],
     &["errors"],
     &["completions"],

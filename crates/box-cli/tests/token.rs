@@ -46,15 +46,34 @@ fn a_token_is_made_listed_and_revoked() {
 }
 
 #[test]
+fn what_a_token_may_use_of_mcp_servers_is_listed() {
+    let place = tempfile::tempdir().unwrap();
+    let state = place.path().join("state");
+    token(&state, &["create", "--name", "all"]);
+    let made =
+        ["create", "--name", "desk", "--mcp-allow", "time,files__read*", "--mcp-allow=box", "--mcp-deny", "time__set"];
+    let made = token(&state, &[&made[..], &["--json"]].concat());
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    let lists = serde_json::json!({"allow": ["time", "files__read*", "box"], "deny": ["time__set"]});
+    let rows = listed(&state);
+    assert_eq!((&made["mcp"], &rows[0]["mcp"], &rows[1]["mcp"]), (&lists, &serde_json::json!({}), &lists));
+    let shown = String::from_utf8(token(&state, &["list"]).stdout).unwrap();
+    assert!(shown.contains("time,files__read*,box,-time__set"), "{shown}");
+}
+
+#[test]
 fn what_a_token_cannot_be_is_refused_by_name() {
     let place = tempfile::tempdir().unwrap();
     let state = place.path().join("state");
-    let table: [(&[&str], &str); 5] = [
+    let table: [(&[&str], &str); 8] = [
         (&["--name", ""], "name"),
-        (&["--name", "a", "--scope", "root"], "exec, files, skills or admin"),
+        (&["--name", "a", "--scope", "root"], "exec, files, skills, mcp or admin"),
         (&["--name", "a", "--tenant", "a/b"], "tenant"),
         (&["--name", "a", "--expires", "soon"], "30d"),
         (&["--name", "a", "--expires", "99999999999999d"], "too far away"),
+        (&["--name", "a", "--mcp-allow", "time__"], "--mcp-allow"),
+        (&["--name", "a", "--mcp-allow", "time,fi les"], "SERVER__TOOL"),
+        (&["--name", "a", "--mcp-deny", "\u{ff54}ime"], "SERVER__TOOL"),
     ];
     for (arguments, says) in table {
         let refused = token(&state, &[&["create"], arguments].concat());

@@ -25,7 +25,7 @@ fn strongbox(home: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Tol
 }
 
 /// Each command that asks a server, as it may be typed.
-const ASKING: [&[&str]; 14] = [
+const ASKING: [&[&str]; 18] = [
     &["exec", "s", "--", "true"],
     &["exec", "-d", "s", "--", "true"],
     &["session", "ls"],
@@ -38,6 +38,10 @@ const ASKING: [&[&str]; 14] = [
     &["process", "stop", "s"],
     &["logs", "s"],
     &["attach", "s"],
+    &["mcp", "ls"],
+    &["mcp", "add", "s", "--", "cat"],
+    &["mcp", "test", "s"],
+    &["mcp", "rm", "s", "t"],
     &["status"],
     &["errors"],
 ];

@@ -49,6 +49,7 @@ fn own_hint(code: &str) -> Option<&'static str> {
             Some("set STRONGBOX_TOKEN to a token of this server; `strongbox token create` makes one there")
         }
         "session_not_found" => Some("`strongbox session ls` lists the sessions"),
+        "mcp_server_not_found" => Some("`strongbox mcp ls` lists the servers"),
         "exec_not_found" | "managed_process_not_found" => Some("`strongbox ps SESSION --all` lists what there is"),
         _ => None,
     }

@@ -74,13 +74,18 @@ impl Client {
         self.send(Method::POST, path, Some(body)).await
     }
 
-    /// Sends bytes that are no JSON.
+    /// Sends bytes as they are.
     pub(crate) async fn post_bytes(&self, path: &str, kind: &'static str, bytes: Vec<u8>) -> Result<Answer, Fault> {
         let mut request = self.request(Method::POST, path)?;
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         *request.body_mut() = Full::from(bytes);
         let answer = self.open(request).await?.read().await?;
         if answer.status.is_success() { Ok(answer) } else { Err(failure::fault_of(&answer)) }
+    }
+
+    /// Asks for something to be as it is said.
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Answer, Fault> {
+        self.send(Method::PUT, path, Some(body)).await
     }
 
     /// Asks for something to be removed.

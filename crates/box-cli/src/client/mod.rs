@@ -25,7 +25,7 @@ use self::http::Client;
 use crate::config::PlaceOptions;
 use crate::fault::Fault;
 
-pub(crate) use self::verb::{attach, cp, errors, exec, logs, ls, process, ps, session, shell, skill, status};
+pub(crate) use self::verb::{attach, cp, errors, exec, logs, ls, mcp, process, ps, session, shell, skill, status};
 
 /// Which server to ask.
 #[derive(Debug, Clone, Args)]

@@ -91,13 +91,13 @@ fn mount(mount: &MountText) -> Result<Value, Fault> {
 }
 
 /// JSON has no word for a number that is none.
-fn checked_number(number: f64) -> Result<Value, Fault> {
+pub(crate) fn checked_number(number: f64) -> Result<Value, Fault> {
     let refused = || Invalid::new("cpus", number, "a number above 0");
     if number.is_finite() { Ok(json!(number)) } else { Err(refused().into()) }
 }
 
 /// A path as the server must read it: it does not know where we are.
-fn absolute(field: &'static str, typed: &str) -> Result<Value, Fault> {
+pub(crate) fn absolute(field: &'static str, typed: &str) -> Result<Value, Fault> {
     let refused = |error| Fault::from(Invalid::new(field, typed, format!("a path; {error}")));
     let path = std::path::absolute(Path::new(typed)).map_err(refused)?;
     Ok(json!(path.to_string_lossy()))

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use box_core::audit::{AuditOptions, CommandText};
+use box_core::mcp::McpServerName;
 use box_core::profile::{DraftProblem, ProfileDraft};
 use box_core::service::StopMode;
 use box_core::{BackendName, ImagePolicy, Profiles, PullPolicy, ServiceConfig};
@@ -60,6 +61,7 @@ pub(crate) struct Config {
     pub(crate) podman: EngineTable,
     #[serde(default)]
     pub(crate) nsjail: NsjailTable,
+    pub(crate) mcp: McpTable,
     pub(crate) audit: Audit,
     pub(crate) on_stop: OnStop,
     pub(crate) log: String,
@@ -90,6 +92,33 @@ pub(crate) struct LangBotTable {
     pub(crate) control_token_file: Option<PathBuf>,
     pub(crate) allowed_mount_roots: Option<Vec<PathBuf>>,
     pub(crate) backend_name: Option<String>,
+}
+
+/// MCP servers of the operator.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct McpTable {
+    /// Whether there are MCP servers at all, these and those of callers.
+    pub(crate) enabled: bool,
+    /// Whether servers run on this machine itself where there is no backend.
+    pub(crate) host_fallback: bool,
+    /// Most that the servers of one box may keep when the box is gone; 0 = nothing is kept.
+    pub(crate) kept_mb: u64,
+    /// Definitions by name, secrets included.
+    pub(crate) servers: BTreeMap<McpServerName, serde_json::Value>,
+}
+
+impl std::fmt::Debug for McpTable {
+    /// Without the definitions, which hold secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let servers: Vec<&McpServerName> = self.servers.keys().collect();
+        let mut shown = f.debug_struct("McpTable");
+        shown
+            .field("enabled", &self.enabled)
+            .field("host_fallback", &self.host_fallback)
+            .field("kept_mb", &self.kept_mb);
+        shown.field("servers", &servers).finish()
+    }
 }
 
 /// What is kept of who did what.
@@ -129,7 +158,7 @@ impl Settings {
         let mut root = serde_json::Map::new();
         for (name, setting) in self.iter() {
             let Some(setting) = setting else { continue };
-            let value = serde_json::json!(setting.value);
+            let value = setting.value.revealed();
             match name.split_once('.') {
                 None => drop(root.insert(name.to_owned(), value)),
                 Some((table, key)) => {
@@ -190,7 +219,7 @@ impl Config {
         ImagePolicy { names: &self.images, allowed: &self.allowed_images, own: &[] }
     }
 
-    /// What the doors are given, but for the skills themselves.
+    /// What the doors are given, but for the skills themselves and for MCP.
     pub(crate) fn server(&self, langbot: LangBotConfig) -> ServerConfig {
         let tls = self.tls.clone().map(|Tls { certificate, key }| TlsFiles { certificate, key });
         ServerConfig {

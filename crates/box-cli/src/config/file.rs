@@ -1,5 +1,6 @@
 //! The file of the configuration: TOML, and every problem in it told with its line.
 
+mod mcp;
 mod profiles;
 
 use std::collections::BTreeMap;
@@ -65,6 +66,9 @@ impl Reader<'_> {
             match (Key::find(&full), value.get_ref()) {
                 (Some(key), DeValue::Table(inner)) if matches!(key.kind, Kind::Profiles) => {
                     self.profiles(key, inner, line);
+                }
+                (Some(key), DeValue::Table(inner)) if matches!(key.kind, Kind::McpServers) => {
+                    self.mcp_servers(key, inner, line);
                 }
                 (Some(key), _) => self.entry(key, value, line),
                 (None, DeValue::Table(inner)) if is_table(&full) => self.table(&format!("{full}."), inner),

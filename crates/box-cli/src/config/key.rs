@@ -21,6 +21,8 @@ const WORDS_BYTES_MAX: usize = 200;
 const PULL_SEC_MAX: u64 = 24 * 60 * 60;
 /// Most containers that wait to be wanted. Each holds memory, and hundreds would be a mistake.
 const POOL_MAX: u64 = 64;
+/// What the servers of one box may keep, where nobody says: environments of a few projects and what they were downloaded from.
+const MCP_KEPT_MB: u64 = 4096;
 /// Largest journal and largest file of the audit log: 64 GiB.
 const FILE_MB_MAX: u64 = 64 << 10;
 
@@ -52,6 +54,8 @@ pub(crate) enum Kind {
     Profile,
     /// Profiles of the operator, each a table of its own.
     Profiles,
+    /// MCP servers of the operator, each a table of its own.
+    McpServers,
     /// An absolute path, or one below `host_root`.
     Workspace,
     /// Words without a meaning of their own, on one line.
@@ -94,7 +98,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 59] = [
+pub(crate) const KEYS: [Key; 63] = [
     key("enabled", Kind::Truth),
     key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail"])),
     key("backend_order", Kind::Backends),
@@ -149,6 +153,10 @@ pub(crate) const KEYS: [Key; 59] = [
     key("podman.pool_size", Kind::Whole(0, POOL_MAX)),
     key("podman.on_drift", Kind::Choice(&["keep", "replace"])),
     key("nsjail.program", Kind::Path),
+    key("mcp.enabled", Kind::Truth),
+    key("mcp.host_fallback", Kind::Truth),
+    key("mcp.kept_mb", Kind::Whole(0, limits::DISK_MB_MAX)),
+    key("mcp.servers", Kind::McpServers),
     key("audit.commands", Kind::Choice(&["hash", "text"])),
     key("audit.file_mb", Kind::Whole(1, FILE_MB_MAX)),
     key("audit.files", Kind::Whole(1, 10_000)),
@@ -166,7 +174,13 @@ impl Key {
     pub(crate) fn variable(&self) -> Option<String> {
         let is_scalar = !matches!(
             self.kind,
-            Kind::Texts | Kind::Paths | Kind::Images | Kind::ImageNames | Kind::Profiles | Kind::Backends
+            Kind::Texts
+                | Kind::Paths
+                | Kind::Images
+                | Kind::ImageNames
+                | Kind::Profiles
+                | Kind::McpServers
+                | Kind::Backends
         );
         is_scalar.then(|| format!("STRONGBOX_{}", self.name.replace('.', "_").to_uppercase()))
     }
@@ -177,7 +191,7 @@ impl Key {
         let service = ServiceConfig::default();
         let count = |number: usize| Value::Whole(number as u64);
         Some(match self.name {
-            "enabled" => Value::Truth(true),
+            "enabled" | "mcp.enabled" => Value::Truth(true),
             "backend" => Value::text("auto"),
             "backend_order" => Value::Texts(BackendName::ALL.map(|name| name.to_string()).into()),
             "docker.image" | "podman.image" => Value::text(EngineSettings::default().image),
@@ -197,13 +211,17 @@ impl Key {
             "journal_session_mb" => Value::Whole(service.journal_session_bytes_max >> 20),
             "default_profile" => Value::text(service.default_profile),
             "profiles" => Value::Tables(std::collections::BTreeMap::new()),
+            "mcp.kept_mb" => Value::Whole(MCP_KEPT_MB),
+            "mcp.servers" => Value::Definitions(std::collections::BTreeMap::new()),
             "session_template" => Value::text(service.session_template),
             "forced_session_template" => Value::text(service.forced_session_template),
             "images" => Value::Named(service.images),
             "image_pull" => Value::text(ImagesConfig::default().pull.as_str()),
             "image_pull_timeout_sec" => Value::Whole(ImagesConfig::default().timeout.as_secs()),
             "workspace_quota_mb" => Value::Whole(service.workspace_quota_mb),
-            "langbot.legacy" | "skills.allow_urls" | "skills.allow_loopback_urls" => Value::Truth(false),
+            "langbot.legacy" | "skills.allow_urls" | "skills.allow_loopback_urls" | "mcp.host_fallback" => {
+                Value::Truth(false)
+            }
             "audit.commands" => Value::text("hash"),
             "audit.file_mb" => Value::Whole(AuditOptions::default().file_bytes_max >> 20),
             "audit.files" => count(AuditOptions::default().files_max),
@@ -253,10 +271,11 @@ impl Kind {
             (Self::Backends, Value::Texts(names)) => is_order(names),
             (Self::EngineAddress, Value::Text(text)) => is_engine_address(text),
             (Self::EngineName, Value::Text(text)) => is_engine_name(text),
-            // Profiles were checked when they were read, with their lines.
-            (Self::Truth, Value::Truth(_)) | (Self::Number, Value::Whole(_)) | (Self::Profiles, Value::Tables(_)) => {
-                true
-            }
+            // Profiles and servers were checked when they were read, with their lines.
+            (Self::Truth, Value::Truth(_))
+            | (Self::Number, Value::Whole(_))
+            | (Self::Profiles, Value::Tables(_))
+            | (Self::McpServers, Value::Definitions(_)) => true,
             (Self::Images, Value::Named(table)) => {
                 table.len() <= ENTRIES_MAX && table.iter().all(|(name, meaning)| is_word(name) && is_image(meaning))
             }
@@ -277,6 +296,7 @@ impl Kind {
             Self::Choice(words) => words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(", "),
             Self::Profile => "the name of a profile; `strongbox profiles` lists them".to_owned(),
             Self::Profiles => "a table for each profile, such as [profiles.strict]".to_owned(),
+            Self::McpServers => "a table for each server, such as [mcp.servers.time]".to_owned(),
             Self::Workspace => "an absolute path, or one below host_root".to_owned(),
             Self::Words => format!("a text of at most {WORDS_BYTES_MAX} bytes on one line"),
             Self::Number => "a number".to_owned(),

@@ -3,6 +3,7 @@
 
 mod backends;
 mod check;
+mod definition;
 mod effective;
 mod environment;
 mod file;

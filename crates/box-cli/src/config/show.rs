@@ -54,6 +54,14 @@ fn as_text(settings: &Settings) -> String {
                     table.row([format!("{name}.{inner}"), fields.to_string(), from]);
                 }
             }
+            Some(Setting { value: Value::Definitions(servers), origin: Origin::File(path, _) })
+                if !servers.is_empty() =>
+            {
+                for (inner, definition) in servers {
+                    let from = Origin::File(path.clone(), definition.line).to_string();
+                    table.row([format!("{name}.{inner}"), definition.to_string(), from]);
+                }
+            }
             _ => table.row([name.to_owned(), value, from]),
         }
     }
@@ -77,5 +85,19 @@ mod tests {
         assert!(line("profiles.a ").contains("{inherits = \"b\", locked = [\"cpus\"]}"), "{shown}");
         assert!(line("profiles.a ").ends_with(":3") && line("profiles.b ").ends_with(":1"), "{shown}");
         assert_eq!(as_json(&settings)["profiles"]["value"]["b"]["cpus"], 2);
+    }
+
+    #[test]
+    fn mcp_servers_are_shown_one_by_one_without_their_secrets() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "[mcp.servers.time]\ncommand = \"uvx\"\nenv = { KEY = \"sesame\" }\n";
+        std::fs::write(file.path(), text).unwrap();
+        let settings = Settings::load(Some(file.path()), &Environment::default(), &[]).unwrap();
+        let (shown, json) = (as_text(&settings), as_json(&settings));
+        let line = shown.lines().find(|line| line.starts_with("mcp.servers.time ")).unwrap_or_default();
+        assert!(line.contains("{command = \"uvx\", env = {KEY = \"…\"}}") && line.ends_with(":1"), "{shown}");
+        assert_eq!(json["mcp.servers"]["value"]["time"]["env"]["KEY"], "…");
+        assert!(!shown.contains("sesame") && !json.to_string().contains("sesame"));
+        assert!(!format!("{settings:?}").contains("sesame"));
     }
 }

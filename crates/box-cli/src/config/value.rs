@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::definition::Definition;
+
 /// A value, as it is written in the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -23,6 +25,8 @@ pub(crate) enum Value {
     Named(BTreeMap<String, String>),
     /// Tables by their names.
     Tables(BTreeMap<String, Table>),
+    /// Definitions of MCP servers by their names. Serialized or shown, they have no secrets.
+    Definitions(BTreeMap<String, Definition>),
 }
 
 /// A table in the file.
@@ -50,6 +54,16 @@ impl Value {
         Self::Text(text.into())
     }
 
+    /// All of it as JSON, with the secrets that are in it.
+    pub(crate) fn revealed(&self) -> serde_json::Value {
+        match self {
+            Self::Definitions(servers) => {
+                servers.iter().map(|(name, definition)| (name.clone(), definition.revealed())).collect()
+            }
+            other => serde_json::json!(other),
+        }
+    }
+
     /// A list without entries.
     pub(crate) fn no_texts() -> Self {
         Self::Texts(Vec::new())
@@ -72,11 +86,16 @@ impl fmt::Display for Value {
                 let entry = |(name, table)| format!("{name} = {table}");
                 write!(f, "{{{}}}", tables.iter().map(entry).collect::<Vec<_>>().join(", "))
             }
+            Self::Definitions(servers) => {
+                let entry = |(name, definition)| format!("{name} = {definition}");
+                write!(f, "{{{}}}", servers.iter().map(entry).collect::<Vec<_>>().join(", "))
+            }
         }
     }
 }
 
-fn quoted(text: impl AsRef<str>) -> String {
+/// A text in quotes.
+pub(super) fn quoted(text: impl AsRef<str>) -> String {
     toml::Value::String(text.as_ref().to_owned()).to_string()
 }
 

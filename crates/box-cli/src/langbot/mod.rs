@@ -77,6 +77,8 @@ impl BoxOptions {
     /// The configuration, with a state directory of its own, so that it can run beside `strongbox serve`.
     fn config(&self, settings: &Settings) -> Result<Config, Fault> {
         let mut config = settings.config()?;
+        // LangBot looks after its MCP servers itself; those of the operator belong to `strongbox serve`.
+        config.mcp.enabled = false;
         config.allowed_hosts.extend(HOSTS.map(str::to_owned));
         if self.place.state_dir.is_none() {
             config.move_state(config.state_dir.join(format!("langbot-{}", self.ws_control_port)));

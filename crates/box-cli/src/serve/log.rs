@@ -8,6 +8,9 @@ use tracing_subscriber::EnvFilter;
 use super::dropping::Dropping;
 use crate::fault::Fault;
 
+/// What speaks MCP logs whole messages, and these hold what callers and servers say to each other.
+const QUIET: &str = "rmcp=warn";
+
 /// How lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -38,9 +41,22 @@ pub(crate) fn start_dropping(filter: &str) -> Result<Dropping, Fault> {
 }
 
 fn read(filter: &str) -> Result<EnvFilter, Fault> {
-    EnvFilter::try_new(filter).map_err(|error| refused(&error))
+    let quiet = QUIET.parse().map_err(|error| refused(&error))?;
+    Ok(EnvFilter::try_new(filter).map_err(|error| refused(&error))?.add_directive(quiet))
 }
 
 fn refused(error: &dyn std::fmt::Display) -> Fault {
     Fault::new(format!("the log cannot be started: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_over_mcp_is_not_logged_whatever_the_filter_says() {
+        for filter in ["debug", "rmcp=trace", "info,rmcp=debug"] {
+            assert!(read(filter).unwrap().to_string().contains(QUIET), "{filter}");
+        }
+    }
 }

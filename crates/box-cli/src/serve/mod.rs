@@ -2,8 +2,10 @@
 
 mod announce;
 mod descriptors;
+pub(crate) mod desktop;
 mod dropping;
 pub(crate) mod log;
+mod mcp;
 mod notify;
 pub(crate) mod server;
 mod signals;

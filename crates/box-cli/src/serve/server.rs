@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::descriptors;
+use super::mcp::Mcp;
 use super::notify::Supervisor;
 use super::signals::{Order, Orders};
 use crate::config::{Config, HostPlaces, OnStop};
@@ -54,6 +55,7 @@ pub(crate) struct Server {
     service: Service,
     bound: Option<Bound>,
     langbot: LangBot,
+    mcp: Option<Mcp>,
     has_tokens: bool,
     orders: Orders,
     stop: CancellationToken,
@@ -77,24 +79,32 @@ impl Server {
         let settings = ServiceConfig { default_workspace: places.default_workspace, ..config.service() };
         let service = Service::open(backend, Arc::clone(&store), Some(audit), settings).await?;
         let service = service.with_skills(Arc::new(skills.clone()));
+        let mcp = Mcp::open(config, &service, &store).await?;
         let mut doors = config.server(langbot.clone());
         doors.skills.stores = Some(skills);
-        let bound = box_server::bind(doors, service.clone(), Arc::clone(&store)).await;
-        let bound = match bound {
+        if let Some(mcp) = &mcp {
+            mcp.join(&mut doors);
+        }
+        let listens = doors.listen.is_some() || doors.unix_socket.is_some();
+        let bound = match box_server::bind(doors, service.clone(), Arc::clone(&store)).await {
             Ok(bound) => Some(bound),
+            Err(_) if listening == Listening::IfPossible && !listens => None,
             Err(error) if listening == Listening::IfPossible => {
                 tracing::warn!(%error, "nothing is listened on; managed processes cannot be attached to");
                 None
             }
             Err(error) => {
                 // Nothing was served, so nothing may be lost.
+                if let Some(mcp) = &mcp {
+                    mcp.close().await;
+                }
                 drop(service.stop(StopMode::KeepAll).await);
                 return Err(cannot_listen(&error.to_string(), config));
             }
         };
         let langbot = bound.as_ref().map_or_else(|| LangBot::new(langbot, service.clone()), Bound::langbot);
         let has_tokens = !store.tokens().await?.is_empty();
-        Ok(Self { service, bound, langbot, has_tokens, orders, stop: CancellationToken::new(), _lease: lease })
+        Ok(Self { service, bound, langbot, mcp, has_tokens, orders, stop: CancellationToken::new(), _lease: lease })
     }
 
     /// Where it listens, as URLs.
@@ -112,6 +122,11 @@ impl Server {
         &self.langbot
     }
 
+    /// What callers ask.
+    pub(crate) fn service(&self) -> &Service {
+        &self.service
+    }
+
     /// Waits until the server is asked to stop.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
         self.stop.clone().cancelled_owned()
@@ -126,10 +141,10 @@ impl Server {
         control: impl Future<Output = ()>,
         haste: Haste,
     ) -> Result<u8, Fault> {
-        let Self { service, bound, mut orders, stop, .. } = self;
+        let Self { service, bound, mcp, mut orders, stop, .. } = self;
         let supervisor = Supervisor::of_process();
         supervisor.ready();
-        let mut serving = std::pin::pin!(maybe_done(serve(bound, stop.clone())));
+        let mut serving = std::pin::pin!(maybe_done(serve(bound, mcp, stop.clone())));
         let mut control = std::pin::pin!(maybe_done(control));
         while !(stop.is_cancelled() && haste == Haste::Quick) {
             tokio::select! {
@@ -167,8 +182,18 @@ impl Server {
     }
 }
 
-/// Serves on what there is to listen on, until the server is asked to stop.
-async fn serve(bound: Option<Bound>, stop: CancellationToken) {
+/// Serves on what there is to listen on, until the server is asked to stop. MCP servers are left alone before their sessions are stopped.
+async fn serve(bound: Option<Bound>, mcp: Option<Mcp>, stop: CancellationToken) {
+    let leave_servers = async {
+        stop.cancelled().await;
+        if let Some(mcp) = mcp {
+            mcp.close().await;
+        }
+    };
+    tokio::join!(listen(bound, stop.clone()), leave_servers);
+}
+
+async fn listen(bound: Option<Bound>, stop: CancellationToken) {
     match bound {
         Some(bound) => {
             if let Err(error) = bound.run(stop.cancelled_owned()).await {

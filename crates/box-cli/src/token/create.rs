@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use box_core::mcp::{McpAccess, McpPattern};
 use box_core::store::{Change, Wait};
 use box_core::token::{self, TokenRow};
 use box_core::{Scope, TenantId};
@@ -28,6 +29,8 @@ Examples:
     STRONGBOX_TOKEN=$(cat box.token) strongbox status --url https://box.example
   For code that is not to be trusted with more than a profile of yours allows:
     strongbox token create --name guests --profile offline_readonly
+  For a client that is to find one MCP server, and of another what reads:
+    strongbox token create --name desk --mcp-allow 'time,files__read*'
   For what collects metrics:
     strongbox token create --name metrics --scope admin
 
@@ -39,7 +42,7 @@ pub(crate) struct CreateOptions {
     /// Whose sessions it opens; tenants never see each other
     #[arg(long, default_value = "default")]
     tenant: TenantId,
-    /// What it allows: exec, files, skills, admin; several with commas
+    /// What it allows: exec, files, skills, mcp, admin; several with commas
     #[arg(long, value_name = "SCOPE", value_delimiter = ',', default_value = "exec")]
     scope: Vec<Scope>,
     /// When it ends to be good, from now, such as 12h or 30d; else never
@@ -48,6 +51,13 @@ pub(crate) struct CreateOptions {
     /// Hold it to a profile: who comes with it gets no other, and no session that has another
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Let it use only these MCP servers and tools: SERVER, SERVER__TOOL, either with * at its end; box are our own tools.
+    /// Repeatable
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    mcp_allow: Vec<McpPattern>,
+    /// Keep these MCP servers and tools from it, whatever is allowed. Repeatable
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    mcp_deny: Vec<McpPattern>,
     #[command(flatten)]
     format: JsonOption,
     #[command(flatten)]
@@ -62,7 +72,9 @@ pub(crate) fn main(options: &CreateOptions) -> Result<u8, Fault> {
     let (secret, row) = token::mint(&options.name, options.tenant.clone(), scopes, expires_at, now)?;
     let config = config(&options.place)?;
     options.profile.as_deref().map(|name| config.profiles.get(name)).transpose()?;
-    let row = TokenRow { profile: options.profile.clone(), ..row };
+    let allow = Some(options.mcp_allow.clone()).filter(|allow| !allow.is_empty());
+    let mcp = McpAccess::new(allow, options.mcp_deny.clone())?;
+    let row = TokenRow { profile: options.profile.clone(), mcp, ..row };
     let store = StateDir::open(&config.state_dir)?.store()?;
     crate::runtime()?.block_on(store.write(Change::PutToken(Box::new(row.clone())), Wait::Committed))?;
     if options.format.json {
@@ -81,9 +93,9 @@ fn after(now: Timestamp, seconds: u64) -> Result<Timestamp, Fault> {
 }
 
 fn as_json(row: &TokenRow, secret: &str) -> serde_json::Value {
-    let TokenRow { id, name, tenant, scopes, expires_at, profile, .. } = row;
+    let TokenRow { id, name, tenant, scopes, expires_at, profile, mcp, .. } = row;
     json!({
         "id": id, "name": name, "tenant": tenant, "scopes": scopes, "expires_at": expires_at, "profile": profile,
-        "secret": secret,
+        "mcp": mcp, "secret": secret,
     })
 }

@@ -1,5 +1,6 @@
 //! `strongbox token list`.
 
+use box_core::mcp::McpAccess;
 use box_core::token::TokenRow;
 use clap::Args;
 use jiff::Timestamp;
@@ -11,6 +12,9 @@ use crate::fault::Fault;
 use crate::listing;
 use crate::options::JsonOption;
 use crate::table::Table;
+
+/// Patterns of a token that a table shows; all are in the JSON.
+const PATTERNS_SHOWN: usize = 8;
 
 /// What can be typed.
 #[derive(Debug, Args)]
@@ -33,14 +37,30 @@ pub(crate) fn main(options: &ListOptions) -> Result<u8, Fault> {
         return listing::write_json(&rows.iter().map(as_json).collect());
     }
     let now = Timestamp::now();
-    let mut table = Table::new(&["ID", "NAME", "TENANT", "SCOPES", "PROFILE", "CREATED", "EXPIRES"]);
+    let mut table = Table::new(&["ID", "NAME", "TENANT", "SCOPES", "PROFILE", "MCP", "CREATED", "EXPIRES"]);
     for row in &rows {
         let scopes: Vec<&str> = row.scopes.iter().map(|scope| scope.as_str()).collect();
         let (tenant, created) = (row.tenant.to_string(), row.created_at.to_string());
         let profile = row.profile.clone().unwrap_or_else(|| "any".to_owned());
-        table.row([row.id.clone(), row.name.clone(), tenant, scopes.join(","), profile, created, expiry(row, now)]);
+        let (id, name, scopes, mcp) = (row.id.clone(), row.name.clone(), scopes.join(","), lists(&row.mcp));
+        table.row([id, name, tenant, scopes, profile, mcp, created, expiry(row, now)]);
     }
     listing::write_out(table.render().as_bytes())
+}
+
+/// What a token may use of MCP servers, in a few words: what is allowed, and behind a minus each what is not.
+fn lists(mcp: &McpAccess) -> String {
+    if mcp.is_everything() {
+        return "any".to_owned();
+    }
+    let allowed =
+        mcp.allow().map_or_else(|| vec!["*".to_owned()], |allow| allow.iter().map(ToString::to_string).collect());
+    let denied = mcp.deny().iter().map(|pattern| format!("-{pattern}"));
+    let mut words: Vec<_> = allowed.into_iter().chain(denied).collect();
+    let more = words.len().saturating_sub(PATTERNS_SHOWN);
+    words.truncate(PATTERNS_SHOWN);
+    words.extend((more > 0).then(|| format!("{more} more")));
+    words.join(",")
 }
 
 fn expiry(row: &TokenRow, now: Timestamp) -> String {
@@ -52,9 +72,9 @@ fn expiry(row: &TokenRow, now: Timestamp) -> String {
 }
 
 fn as_json(row: &TokenRow) -> serde_json::Value {
-    let TokenRow { id, name, tenant, scopes, created_at, expires_at, profile, .. } = row;
+    let TokenRow { id, name, tenant, scopes, created_at, expires_at, profile, mcp, .. } = row;
     json!({
-        "id": id, "name": name, "tenant": tenant, "scopes": scopes, "profile": profile, "created_at": created_at,
-        "expires_at": expires_at,
+        "id": id, "name": name, "tenant": tenant, "scopes": scopes, "profile": profile, "mcp": mcp,
+        "created_at": created_at, "expires_at": expires_at,
     })
 }

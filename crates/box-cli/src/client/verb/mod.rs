@@ -6,6 +6,7 @@ pub(crate) mod errors;
 pub(crate) mod exec;
 pub(crate) mod logs;
 pub(crate) mod ls;
+pub(crate) mod mcp;
 pub(crate) mod process;
 pub(crate) mod ps;
 pub(crate) mod session;
