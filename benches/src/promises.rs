@@ -1,6 +1,6 @@
 //! What SPECIFICATION.md promises, held against what was measured.
 
-use crate::groups::{deadline, engines, http, idle, langbot, launch, output, search};
+use crate::groups::{deadline, engines, http, idle, langbot, launch, mcp, output, search};
 use crate::report::{Report, Verdict};
 use crate::samples::mib;
 
@@ -131,6 +131,14 @@ const ALL: &[Promise] = &[
         text: "LangBot's RPC exec of `true` in a live session, over the original server with its own sandbox (p50)",
         bound: Bound::AtMost(0.5),
         measured: |report| ratio(report, langbot::OURS, langbot::NSJAIL),
+    },
+    Promise {
+        name: "mcp_call",
+        text: "a tool call through the gateway to a server in a box, less one to the process itself (p50), ms",
+        bound: Bound::AtMost(1.0),
+        measured: |report| {
+            Some(report.timing(mcp::GATEWAY)?.summary.p50_ms - report.timing(mcp::DIRECT)?.summary.p50_ms)
+        },
     },
     Promise {
         name: "docker_exec",

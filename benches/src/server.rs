@@ -75,34 +75,76 @@ pub(crate) struct Connection {
     host: String,
 }
 
+/// What a server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// A header by its name in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
 impl Connection {
     /// Sends a request and reads the answer, which must be a good one.
     pub(crate) fn ask(&mut self, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
+        self.exchange(method, path, "", body).map(|answer| answer.body)
+    }
+
+    /// The same with more headers, each with the end of its line.
+    pub(crate) fn exchange(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Result<Answer> {
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\n{headers}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             self.host,
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes())?;
-        let mut line = String::new();
-        self.stream.read_line(&mut line)?;
-        let status = line.split(' ').nth(1).unwrap_or_default().to_owned();
-        let mut length = 0;
+        let status = self.line()?.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut answer = Answer { headers: Vec::new(), body: Vec::new() };
         loop {
-            line.clear();
-            self.stream.read_line(&mut line)?;
-            if line.trim().is_empty() {
-                break;
-            }
-            let lower = line.to_ascii_lowercase();
-            if let Some(value) = lower.strip_prefix("content-length:") {
-                length = value.trim().parse()?;
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            answer.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        if let Some(length) = answer.header("content-length") {
+            let length = length.parse()?;
+            self.read_more(length, &mut answer.body)?;
+        } else if answer.header("transfer-encoding") == Some("chunked") {
+            self.read_chunks(&mut answer.body)?;
+        }
+        let Answer { body, .. } = &answer;
+        ensure!(status.starts_with('2'), "{method} {path}: {status} {}", String::from_utf8_lossy(body));
+        Ok(answer)
+    }
+
+    /// A line without its end.
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        ensure!(self.stream.read_line(&mut line)? > 0, "the server closed the connection");
+        line.truncate(line.trim_end().len());
+        Ok(line)
+    }
+
+    fn read_more(&mut self, length: usize, body: &mut Vec<u8>) -> Result<()> {
+        let before = body.len();
+        body.resize(before + length, 0);
+        Ok(self.stream.read_exact(&mut body[before..])?)
+    }
+
+    /// A body that comes in pieces, each behind its length; the last is empty.
+    fn read_chunks(&mut self, body: &mut Vec<u8>) -> Result<()> {
+        loop {
+            let length = usize::from_str_radix(&self.line()?, 16)?;
+            self.read_more(length, body)?;
+            ensure!(self.line()?.is_empty(), "a piece is longer than it says");
+            if length == 0 {
+                return Ok(());
             }
         }
-        let mut answer = vec![0; length];
-        self.stream.read_exact(&mut answer)?;
-        ensure!(status.starts_with('2'), "{method} {path}: {status} {}", String::from_utf8_lossy(&answer));
-        Ok(answer)
     }
 
     /// Makes a session.

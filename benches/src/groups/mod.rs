@@ -7,6 +7,7 @@ pub(crate) mod http;
 pub(crate) mod idle;
 pub(crate) mod langbot;
 pub(crate) mod launch;
+pub(crate) mod mcp;
 pub(crate) mod output;
 pub(crate) mod search;
 
@@ -42,6 +43,11 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "flood", about: "our memory while a box never stops talking", measure: output::measure_flood },
     Group { name: "http", about: "the server over loopback", measure: http::measure },
     Group { name: "langbot", about: "LangBot's RPC, next to the original server", measure: langbot::measure },
+    Group {
+        name: "mcp",
+        about: "a tool call through the gateway, next to one to the process itself",
+        measure: mcp::measure,
+    },
     Group {
         name: "engines",
         about: "`true` in containers of Docker and Podman, by us, by their programs and by their API",
