@@ -7,6 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::leaks;
 
 /// One process of the host as `/proc` tells of it.
 #[derive(Debug, Clone)]
@@ -35,6 +38,22 @@ pub fn processes() -> Vec<Process> {
 /// Processes whose command line holds `text`.
 pub fn processes_with(text: &str) -> Vec<Process> {
     processes().into_iter().filter(|process| process.command.contains(text)).collect()
+}
+
+/// The agents of all boxes of a state directory whose id begins so: the records of boxes name them.
+pub fn agents_of(state_directory: &Path, box_id: &str) -> Vec<i32> {
+    let mut agents = Vec::new();
+    for place in leaks::places(state_directory) {
+        for file in leaks::files(&place) {
+            if !file.contains(&format!("/boxes/{box_id}")) || !file.ends_with("/record.json") {
+                continue;
+            }
+            let text = fs::read_to_string(place.join(file)).unwrap_or_default();
+            let record: Value = serde_json::from_str(&text).unwrap_or_default();
+            agents.extend(record["agent"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()));
+        }
+    }
+    agents
 }
 
 fn numbers_in(directory: &str) -> impl Iterator<Item = i32> {

@@ -19,8 +19,8 @@ use crate::isolation::RUN_DIRECTORY;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Leaks(BTreeSet<String>);
 
-/// What stays for the next box: unpacked images, and the skills of tenants.
-const KEPT: [&str; 5] = ["images/", "skills/", "docker/images/", "podman/images/", "nsjail/images/"];
+/// What stays for the next box: unpacked images, the skills of tenants, and what their MCP servers installed.
+const KEPT: [&str; 6] = ["images/", "skills/", "mcp/kept/", "docker/images/", "podman/images/", "nsjail/images/"];
 
 /// Where ranges of ids are claimed.
 const CLAIMS: &str = "/run/strongbox/ids";

@@ -6,6 +6,7 @@ mod bench;
 mod cargo;
 mod engines;
 mod machine;
+mod node;
 mod packages;
 mod python;
 mod run;

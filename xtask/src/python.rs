@@ -63,7 +63,7 @@ impl Environment {
 }
 
 /// Runs a program to its end, with a limit; the last line that it said is the reason of a failure.
-fn succeed(mut command: Command) -> Result<()> {
+pub(crate) fn succeed(mut command: Command) -> Result<()> {
     command.stdin(Stdio::null());
     let mut last = String::from("failed silently");
     let ending = run::streamed(command, INSTALL_TIME_MAX, |line| {

@@ -10,6 +10,7 @@ mod delegation;
 pub(crate) mod langbot;
 mod leaks;
 mod log;
+mod mcp_clients;
 mod openapi_fuzz;
 mod prepare;
 mod report;
@@ -148,6 +149,17 @@ const STAGES: &[Stage] = &[
         name: "restart-rootless",
         proves: "the same as an ordinary user",
         run: |it| suites::rootless(it, "restart"),
+    },
+    Stage {
+        name: "mcp-root",
+        proves: "MCP servers live in boxes and are reached through one endpoint",
+        run: |it| suites::as_root(it, "mcp"),
+    },
+    Stage { name: "mcp-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "mcp") },
+    Stage {
+        name: "mcp-clients",
+        proves: "servers from PyPI and npm work for the official MCP clients and for LangBot",
+        run: mcp_clients::run,
     },
     Stage {
         name: "crates-engines",

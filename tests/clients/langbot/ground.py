@@ -12,7 +12,7 @@ import signal
 import socket
 import tempfile
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from link import INSTANCE, ActionContext, Link
 
@@ -35,6 +35,7 @@ class Ground:
     directory: str
     base_config: dict
     shared: Link | None = None
+    registries: dict[str, str] = field(default_factory=dict)
 
     def environment(self, place: str, config: dict, token: str | None, tenant: bool = True) -> dict[str, str]:
         """The environment of a server whose state is below `place`."""

@@ -13,10 +13,13 @@ import os
 import pkgutil
 import sys
 
-import cases
-from ground import Ground
-from link import VERSION, Link, features
-from suite import CASES, Suite, describe
+# What all drivers here share is one directory up.
+sys.path.insert(1, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import cases  # noqa: E402
+from ground import Ground  # noqa: E402
+from link import VERSION, Link, features  # noqa: E402
+from suite import CASES, Suite, describe  # noqa: E402
 
 
 def arguments() -> argparse.Namespace:
@@ -30,6 +33,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--config", type=json.loads, default={}, help="configuration that every server of ours begins with"
     )
+    parser.add_argument(
+        "--registries", type=argparse.FileType(), help="variables for boxes that install packages, as JSON; adds such cases"
+    )
     parser.add_argument("--list", action="store_true")
     parser.add_argument("filters", nargs="*")
     return parser.parse_args()
@@ -38,13 +44,14 @@ def arguments() -> argparse.Namespace:
 async def run(options: argparse.Namespace) -> int:
     for module in sorted(it.name for it in pkgutil.iter_modules(cases.__path__)):
         importlib.import_module(f"cases.{module}")
-    have = features() | {options.transport}
+    have = features() | {options.transport} | ({"registries"} if options.registries else set())
     suite = Suite(f"langbot-{VERSION}-{options.transport}", options.filters)
     chosen = [case for case in CASES if set(case.needs) <= have and suite.takes(case.name)]
     if options.list:
         print("\n".join(f"{suite.name}/{case.name}" for case in chosen))
         return 0
     ground = Ground(options.transport, options.command, os.path.realpath(options.directory), options.config)
+    ground.registries = json.load(options.registries) if options.registries else {}
     if options.url:
         ground.shared = await Link.open_websocket(options.url)
         await run_all(suite, chosen, ground)

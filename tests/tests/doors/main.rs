@@ -13,6 +13,7 @@ mod corpus;
 mod degraded;
 mod files;
 mod langbot;
+mod mcp;
 mod old_form;
 mod output;
 mod policy;
@@ -31,7 +32,8 @@ use std::future::Future;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+pub(crate) use box_tests::eventually;
 use box_tests::http::Client;
 use box_tests::server::ServerOptions;
 use box_tests::suite::{LIMIT, Selection};
@@ -91,28 +93,6 @@ pub(crate) struct Door {
     pub(crate) client: Client,
 }
 
-/// How long something that must happen may take. Only a guard against hanging.
-const EVENTUALLY: Duration = Duration::from_secs(30);
-
-/// Asks again and again until the answer is there.
-pub(crate) async fn eventually<T, F: Future<Output = Result<Option<T>>>>(
-    what: &str,
-    mut ask: impl FnMut() -> F,
-) -> Result<T> {
-    let asking = async {
-        loop {
-            if let Some(found) = ask().await? {
-                return Ok(found);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    match tokio::time::timeout(EVENTUALLY, asking).await {
-        Ok(found) => found,
-        Err(_) => bail!("{what} did not come to be within {} s", EVENTUALLY.as_secs()),
-    }
-}
-
 fn main() -> ExitCode {
     isolation::start(async |arguments| run(Selection::from_arguments(arguments)?).await)
 }
@@ -160,6 +140,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("bad_bytes", bad_bytes::cases()),
         ("readers", readers::cases()),
         ("skills", skills::cases()),
+        ("mcp", mcp::cases()),
     ]
 }
 

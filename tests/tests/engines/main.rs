@@ -7,6 +7,7 @@ mod crowd;
 mod deaths;
 mod far;
 mod maker;
+mod mcp;
 mod neighbours;
 mod site;
 
@@ -59,6 +60,11 @@ const CASES: &[EngineCase] = &[
         name: "sessions_on_an_engine_far_away",
         backends: BOTH,
         run: |site| Box::pin(far::sessions_on_an_engine_far_away(site)),
+    },
+    EngineCase {
+        name: "an_mcp_server_is_called_while_its_engine_is_killed",
+        backends: BOTH,
+        run: |site| Box::pin(mcp::a_server_is_called_while_its_engine_is_killed(site)),
     },
     EngineCase {
         name: "thirty_boxes_at_once",

@@ -4,37 +4,21 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use box_tests::restart_server::{Client, Place};
-use box_tests::{leaks, system};
+use box_tests::{host, system};
 use hyper::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::adoption::until;
 
 /// Kills the agents of all boxes of a place whose id begins so.
 async fn kill_agents(place: &Place, box_id: &str) -> Result<()> {
-    let agents = agents_of(place, box_id);
+    let agents = host::agents_of(&place.state(), box_id);
     ensure!(!agents.is_empty(), "no agent of {box_id:?} was found");
     for pid in &agents {
         system::kill(*pid)?;
     }
     let lives = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
     until("the end of the agents", || async { Ok(!agents.iter().any(lives)) }).await
-}
-
-/// The records of boxes name their agents.
-fn agents_of(place: &Place, box_id: &str) -> Vec<i32> {
-    let mut agents = Vec::new();
-    for place in leaks::places(&place.state()) {
-        for file in leaks::files(&place) {
-            if !file.contains(&format!("/boxes/{box_id}")) || !file.ends_with("/record.json") {
-                continue;
-            }
-            let text = std::fs::read_to_string(place.join(file)).unwrap_or_default();
-            let record: Value = serde_json::from_str(&text).unwrap_or_default();
-            agents.extend(record["agent"]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()));
-        }
-    }
-    agents
 }
 
 async fn is_lost(client: &Client, session: &str) -> Result<()> {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(super) const SUITES_PACKAGE: &str = "box-tests";
 
 /// The suites: programs that run their own cases and end with a `suite-result:` line.
-pub(super) const SUITES: &[&str] = &["contract", "security", "faults", "doors", "restart", AMONG_ENGINES];
+pub(super) const SUITES: &[&str] = &["contract", "security", "faults", "doors", "restart", "mcp", AMONG_ENGINES];
 
 /// The suite that runs only among engines, and only as root.
 pub(super) const AMONG_ENGINES: &str = "engines";

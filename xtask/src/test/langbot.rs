@@ -9,7 +9,8 @@ use super::{Proof, Verdict};
 use crate::python::Environment;
 use crate::run::{self, Ending};
 use crate::{cargo, machine};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::channel;
@@ -73,6 +74,23 @@ pub(super) fn app(proof: &mut Proof) -> Result<Verdict> {
     Ok(Verdict::Passed)
 }
 
+/// What LangBot does with servers from package registries, by the newest SDK. A box is told of the registries by these variables.
+pub(super) fn servers_from_registries(
+    proof: &mut Proof,
+    strongbox: &Path,
+    registries: &BTreeMap<String, String>,
+) -> Result<Ending> {
+    let version = SDKS.last().context("the list of versions is empty")?;
+    let server = start(strongbox)?;
+    let file = server.directory().join("registries.json");
+    std::fs::write(&file, serde_json::to_string(registries)?)?;
+    let mut command = driver(proof, &server, version, "ws", strongbox);
+    command.arg("--registries").arg(file).arg("registries/");
+    let ending = proof.stream(command, DRIVER_TIME_MAX)?;
+    ensure!(!server.stop()?.contains("panicked"), "the log of the server for LangBot tells of a panic");
+    Ok(ending)
+}
+
 /// The Python that has the newest of our versions of the SDK, and with it the original server.
 pub(crate) fn newest_sdk(target: &Path) -> Result<PathBuf> {
     let newest = SDKS.last().context("the list of versions is empty")?;
@@ -111,7 +129,7 @@ fn start(strongbox: &Path) -> Result<Server> {
 }
 
 /// A program of ours, run by the Python of an environment. It leaves no compiled files among the sources.
-fn python(environment: &Environment, program: &Path) -> Command {
+pub(super) fn python(environment: &Environment, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(environment.program("python")).arg("-B").arg(program);
     cargo::without_cargo_traces(&mut command);
@@ -150,7 +168,7 @@ fn together(proof: &mut Proof, commands: Vec<Command>) -> Result<Vec<Ending>> {
 }
 
 /// Stops the server and judges: each driver must have told its result, nothing may have failed, the server least of all.
-fn finish(proof: &mut Proof, server: Server, endings: &[Ending]) -> Result<Verdict> {
+pub(super) fn finish(proof: &mut Proof, server: Server, endings: &[Ending]) -> Result<Verdict> {
     let log = server.stop()?;
     let tally = &proof.tally;
     let silent = u64::try_from(endings.len())?.saturating_sub(tally.results_seen);

@@ -16,7 +16,7 @@ import sys
 from importlib.metadata import version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+sys.path.insert(0, os.path.dirname(os.path.dirname(HERE)))
 
 from suite import CASES, Suite, case, equal, holds, until  # noqa: E402
 

@@ -17,12 +17,12 @@ PROGRAM = os.path.join(os.path.dirname(__file__), "..", "programs", "mcp_server.
 
 
 @contextlib.asynccontextmanager
-async def streams(box, session: str):
+async def streams(box, session: str, process_id: str = "default"):
     """What an MCP session reads and writes: every frame is exactly one message, as LangBot has it."""
     incoming_writer, incoming = anyio.create_memory_object_stream(0)
     outgoing, outgoing_reader = anyio.create_memory_object_stream(0)
     # The size that LangBot's transport takes.
-    async with attach(box, session, max_size=2**20) as socket:
+    async with attach(box, session, process_id, max_size=2**20) as socket:
 
         async def read() -> None:
             async with incoming_writer:
@@ -41,14 +41,14 @@ async def streams(box, session: str):
             tasks.cancel_scope.cancel()
 
 
-def transport(box, session: str):
+def transport(box, session: str, process_id: str = "default"):
     """Without credentials to send, the transport that comes with the `mcp` package; LangBot does the same."""
     if box.context is not None:
-        return streams(box, session)
+        return streams(box, session, process_id)
     from mcp.client.websocket import websocket_client
 
     warnings.simplefilter("ignore")
-    return websocket_client(box.relay_url(session))
+    return websocket_client(box.relay_url(session, process_id))
 
 
 @contextlib.asynccontextmanager

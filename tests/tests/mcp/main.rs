@@ -1,0 +1,151 @@
+//! MCP servers in real boxes, defined by REST and used through the gateway by rmcp's own client.
+//!
+//! `mcp [NAME…]` runs the cases whose name holds one of the words; `--list` prints the names; as root, `--as-user NAME` runs
+//! everything as that user. Each case has a server of its own, which must end well and leave nothing. The program under test is
+//! `STRONGBOX_BIN`.
+
+mod attacks;
+mod desktop;
+mod faults;
+mod gateway;
+mod life;
+mod projects;
+mod scale;
+mod trials;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+pub(crate) use box_tests::eventually;
+use box_tests::http::Client;
+pub(crate) use box_tests::mcp::{self as client, SCRIPT};
+use box_tests::server::ServerOptions;
+use box_tests::suite::Selection;
+use box_tests::{Case, Suite, TestServer, isolation};
+use serde_json::{Value, json};
+
+/// Tools that it has.
+pub(crate) const TOOLS: usize = 10;
+
+/// A guard against hanging: some cases wait for retries.
+const LIMIT: Duration = Duration::from_mins(3);
+/// What a case does.
+type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+/// A case: what it holds, on what server, and what it does there.
+pub(crate) struct McpCase {
+    name: &'static str,
+    config: &'static str,
+    run: for<'a> fn(&'a mut House) -> Work<'a>,
+}
+
+/// Lists functions as cases under their own names, each with the lines of its server's configuration.
+macro_rules! cases {
+    ($($name:ident $(with $config:expr)?),* $(,)?) => {
+        vec![$(crate::McpCase::new(stringify!($name), crate::cases!(@ $($config)?), |house| Box::pin($name(house)))),*]
+    };
+    (@) => { "" };
+    (@ $config:expr) => { $config };
+}
+pub(crate) use cases;
+
+impl McpCase {
+    pub(crate) fn new(name: &'static str, config: &'static str, run: for<'a> fn(&'a mut House) -> Work<'a>) -> Self {
+        Self { name, config, run }
+    }
+}
+
+/// A server and somebody who may come in.
+pub(crate) struct House {
+    pub(crate) server: TestServer,
+    pub(crate) client: Client,
+}
+
+fn main() -> ExitCode {
+    isolation::start(async |arguments| run(Selection::from_arguments(arguments)?).await)
+}
+
+async fn run(selection: Selection) -> Result<ExitCode> {
+    let mut suite = Suite::new("mcp", selection);
+    for (group, cases) in all() {
+        for case in cases {
+            let name = format!("{group}/{}", case.name);
+            suite.run(Case::new(name, move || on_fresh_server(case)).within(LIMIT)).await;
+        }
+    }
+    Ok(suite.finish())
+}
+
+fn all() -> Vec<(&'static str, Vec<McpCase>)> {
+    vec![
+        ("attacks", attacks::cases()),
+        ("gateway", gateway::cases()),
+        ("life", life::cases()),
+        ("faults", faults::cases()),
+        ("scale", scale::cases()),
+        ("projects", projects::cases()),
+        ("trials", trials::cases()),
+        ("desktop", desktop::cases()),
+    ]
+}
+
+/// Runs a case, then ends the server with everything in it: the case's own failure is told first.
+async fn on_fresh_server(case: McpCase) -> Result<()> {
+    let server = TestServer::start_with(ServerOptions::configured(case.config)).await?;
+    let client = server.client()?;
+    let mut house = House { server, client };
+    (case.run)(&mut house).await?;
+    house.server.finish().await
+}
+
+/// A definition of the small server. Its box needs no network, which not every machine has for everybody.
+pub(crate) fn definition(arguments: &[&str]) -> Value {
+    let arguments: Vec<_> = ["-c", SCRIPT].iter().chain(arguments).collect();
+    json!({"command": "python3", "args": arguments, "env": {"KEY": "sesame"}, "box": {"network": "off"}})
+}
+
+impl House {
+    /// Defines a server.
+    pub(crate) async fn put(&self, name: &str, definition: &Value) -> Result<Value> {
+        let path = format!("/v1/mcp/servers/{name}");
+        let answer = self.client.request("PUT", &path).json(definition).send().await?;
+        ensure!(answer.status == 200 || answer.status == 201, "{answer:?}");
+        Ok(answer.json)
+    }
+
+    /// How a server stands.
+    pub(crate) async fn show(&self, name: &str) -> Result<Value> {
+        self.client.get(&format!("/v1/mcp/servers/{name}")).await?.must(200)
+    }
+
+    /// Waits until a server stands in a way.
+    pub(crate) async fn until(&self, name: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+        let last = std::sync::Mutex::new(Value::Null);
+        let looked = eventually(name, || async {
+            let info = self.show(name).await?;
+            *last.lock().map_err(|_| anyhow::anyhow!("poisoned"))? = info.clone();
+            Ok(is_so(&info).then_some(info))
+        });
+        let looked = looked.await;
+        looked.with_context(|| format!("it stands so: {}", last.lock().map(|it| it.to_string()).unwrap_or_default()))
+    }
+
+    /// Waits until a server answers.
+    pub(crate) async fn connected(&self, name: &str) -> Result<Value> {
+        self.until(name, |info| info["status"] == "connected").await
+    }
+
+    /// Defines the small server, and waits until it answers.
+    pub(crate) async fn start(&self, name: &str, arguments: &[&str]) -> Result<Value> {
+        self.put(name, &definition(arguments)).await?;
+        self.connected(name).await
+    }
+
+    /// What a tool returns, asked through the gateway by a client of its own.
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Result<String> {
+        client::Mcp::connect(&self.server, "/mcp").await?.call(tool, arguments).await
+    }
+}

@@ -1,0 +1,68 @@
+//! Programs for Node with packages of their own, below the target directory.
+
+use crate::python::succeed;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What says which packages there must be.
+const MANIFEST: &str = "package.json";
+
+/// A directory of sources with a `package.json`, and the place where they are run: Node looks for packages beside the source that
+/// wants them, and nothing is installed among our sources.
+pub(crate) struct Packages {
+    sources: PathBuf,
+    place: PathBuf,
+}
+
+impl Packages {
+    /// These sources, to be run in that directory, which need not be there.
+    pub(crate) fn new(sources: PathBuf, place: PathBuf) -> Self {
+        Self { sources, place }
+    }
+
+    /// A source where it can be run.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.place.join("sources").join(name)
+    }
+
+    /// Copies the sources, and installs the packages unless exactly these are there.
+    pub(crate) fn ensure(&self) -> Result<()> {
+        let mark = self.place.join("installed");
+        let manifest = std::fs::read_to_string(self.sources.join(MANIFEST))?;
+        if std::fs::read_to_string(&mark).is_ok_and(|text| text == manifest) {
+            return self.copy_sources();
+        }
+        std::fs::create_dir_all(&self.place)?;
+        std::fs::write(self.place.join(MANIFEST), &manifest)?;
+        let mut command = Command::new("npm");
+        command.args(["install", "--no-audit", "--no-fund", "--no-package-lock"]).current_dir(&self.place);
+        succeed(command).context("npm install")?;
+        self.copy_sources()?;
+        Ok(std::fs::write(mark, manifest)?)
+    }
+
+    fn copy_sources(&self) -> Result<()> {
+        let copies = self.place.join("sources");
+        if copies.exists() {
+            std::fs::remove_dir_all(&copies)?;
+        }
+        copy(&self.sources, &copies).with_context(|| format!("copying {}", self.sources.display()))
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_name() == "node_modules" {
+            // Somebody ran the driver by hand.
+        } else if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
