@@ -20,6 +20,7 @@ pub mod output;
 pub mod profile;
 pub mod public_address;
 pub mod quota;
+pub mod random;
 pub mod safe_root;
 pub mod service;
 pub mod session;

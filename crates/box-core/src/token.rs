@@ -8,14 +8,13 @@ use std::fmt;
 
 use box_wire::Invalid;
 use jiff::Timestamp;
-use rustix::rand::GetRandomFlags;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
 use crate::caller::{Caller, Scope, TenantId};
 use crate::hexadecimal::{SHA256_CHARS, hexadecimal, sha256};
 use crate::mcp::McpAccess;
-use crate::{Error, Result};
+use crate::{Error, Result, random};
 
 /// What every token starts with, so that people and scanners for leaked secrets know it when they see it.
 const PREFIX: &str = "sbx_";
@@ -157,13 +156,7 @@ fn check_name(name: &str) -> Result<(), Invalid> {
 }
 
 fn random<const LENGTH: usize>() -> Result<[u8; LENGTH]> {
-    let mut bytes = [0; LENGTH];
-    let filled = rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty());
-    match filled.map_err(|error| Error::io("choosing a token", error))? {
-        // The kernel gives up to 256 bytes as a whole; a token with fewer random bits than it shows must never exist.
-        count if count == LENGTH => Ok(bytes),
-        _ => Err(Error::io("choosing a token", std::io::Error::from(std::io::ErrorKind::UnexpectedEof))),
-    }
+    random::bytes().map_err(|error| Error::io("choosing a token", error))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bollard::models::ContainerUpdateBody;
 use bollard::query_parameters::RenameContainerOptions;
 use box_core::limits::WORKSPACE;
-use box_core::{BoxSpec, Network, Persistence, Profile, Result, SyscallSet};
+use box_core::{BoxSpec, Network, Persistence, Profile, Result, SyscallSet, random};
 use box_host::record;
 use box_wire::{BoxId, User};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -204,8 +204,6 @@ fn is_alive(standing: &Standing) -> bool {
 }
 
 fn fresh_id() -> Result<BoxId> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| setup("pool", &error.to_string()))?;
+    let random = random::bytes().map_err(|error| setup("pool", &error.to_string()))?;
     Ok(format!("pool-{:016x}", u64::from_ne_bytes(random)).parse()?)
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::WORKSPACE_OWNER;
 use crate::mounts::write_file;
-use box_core::{Error, Result};
+use box_core::{Error, Result, random};
 use box_wire::User;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -147,9 +147,7 @@ impl Ranges {
 
     /// Picks a range that is probably free. It is ours only after [`Ranges::claim`].
     pub fn pick() -> Result<u32> {
-        let mut random = [0; 4];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| Error::io("picking a range of ids", error))?;
+        let random = random::bytes().map_err(|error| Error::io("picking a range of ids", error))?;
         Ok(u32::from_ne_bytes(random) % RANGES)
     }
 

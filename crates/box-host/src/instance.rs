@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use box_core::{Error, Result};
+use box_core::{Error, Result, random};
 use box_wire::BoxId;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -406,9 +406,7 @@ pub fn open_directory(parent: impl std::os::fd::AsFd, name: impl rustix::path::A
 }
 
 fn random_name() -> Result<String> {
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| Error::io("choosing a name", error))?;
+    let random = random::bytes().map_err(|error| Error::io("choosing a name", error))?;
     Ok(format!("{:016x}", u64::from_ne_bytes(random)))
 }
 

@@ -23,7 +23,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use box_core::{Error, Result, SafeRoot};
+use box_core::{Error, Result, SafeRoot, random};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -174,9 +174,7 @@ impl Store {
     /// A place for something on its way, which goes when it is dropped.
     pub(crate) fn work(self: &Arc<Self>) -> Result<Work> {
         let _lock = self.lock(Held::Alone)?;
-        let mut random = [0; 8];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| Error::io("choosing a name", errno))?;
+        let random = random::bytes().map_err(|error| Error::io("choosing a name", error))?;
         let path = Path::new("work").join(format!("{:016x}", u64::from_ne_bytes(random)));
         self.root.make_directory(&path, 0o700)?;
         let directory = self.root.below(&path)?;

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use box_core::limits::MCP_SERVERS_MAX;
 use box_core::mcp::McpServerName;
 use box_wire::Invalid;
 use serde_json::{Map, Value, json};
 
 use crate::definition::{Fields, ServerDefinition};
-use crate::limits::{IGNORED_FIELDS_SHOWN_MAX, IMPORT_BYTES_MAX, QUOTED_CHARS_MAX, SERVERS_MAX};
+use crate::limits::{IGNORED_FIELDS_SHOWN_MAX, IMPORT_BYTES_MAX, QUOTED_CHARS_MAX};
 
 /// Where clients keep their servers in a file, from the most common to the rarest.
 const TABLES: [&[&str]; 4] = [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp", "mcpServers"]];
@@ -53,8 +54,8 @@ pub fn import(text: &str, taken: &BTreeSet<McpServerName>) -> Result<Import, Inv
         Invalid::new("mcpServers", place, "JSON without comments and without commas before a closing bracket")
     })?;
     let entries = table(&whole)?;
-    if entries.len() > SERVERS_MAX {
-        return Err(Invalid::new("mcpServers", entries.len(), format!("at most {SERVERS_MAX} servers")));
+    if entries.len() > MCP_SERVERS_MAX {
+        return Err(Invalid::new("mcpServers", entries.len(), format!("at most {MCP_SERVERS_MAX} servers")));
     }
     let mut import = Import::default();
     let mut names = Names::of(entries, taken);

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-/// Servers of one tenant, and of one import.
-pub const SERVERS_MAX: usize = 256;
 /// Longest URL of a remote server.
 pub const URL_BYTES_MAX: usize = 2048;
 /// Headers that are sent to a remote server.

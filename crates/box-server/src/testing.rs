@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
 use box_core::backend::{Finding, FindingState};
 use box_core::call::{Cursor, ExecInfo, ExecStatus, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
 use box_core::store::{Change, Loaded, McpServerRow, Wait};
@@ -15,10 +17,16 @@ use box_core::{
     ServiceConfig, Stats, Store, TenantId,
 };
 use box_wire::{BoxId, Program};
+use http::{Request, header};
+use http_body_util::BodyExt;
 use jiff::Timestamp;
+use serde_json::Value;
+use tower::ServiceExt;
 
+use crate::app::App;
 use crate::body::{Fields, FromFields};
 use crate::failure::Failure;
+use crate::gate::Peer;
 
 /// Reads a body as a handler would.
 pub(crate) fn read<T: FromFields>(json: &str) -> std::result::Result<T, Failure> {
@@ -42,6 +50,51 @@ pub(crate) fn ended_exec() -> ExecInfo {
         duration_ms: 1,
         started_at: Timestamp::UNIX_EPOCH,
         ..ExecInfo::started("e".parse().unwrap(), "s".parse().unwrap(), BackendName::Native, &program)
+    }
+}
+
+/// Tokens for people, each with a name, a tenant and rights: their texts, and the rows for a store.
+pub(crate) fn tokens(people: &[(&str, &str, &[Scope])]) -> (Vec<String>, Vec<TokenRow>) {
+    let token = |(name, tenant, scopes): &(&str, &str, &[Scope])| {
+        let scopes = scopes.iter().copied().collect();
+        let (secret, row) = mint(name, tenant.parse().unwrap(), scopes, None, Timestamp::now()).unwrap();
+        (secret.expose().to_owned(), row)
+    };
+    people.iter().map(token).unzip()
+}
+
+/// People with tokens who knock at all routes. Who knocks is told by the place in the list of tokens.
+pub(crate) struct Visitors {
+    door: Router,
+    secrets: Vec<String>,
+}
+
+impl Visitors {
+    pub(crate) fn new(app: App, secrets: Vec<String>) -> Self {
+        Self { door: crate::routes::router(app, None), secrets }
+    }
+
+    /// Sends a body of a kind.
+    pub(crate) async fn send(&self, who: usize, method: &str, path: &str, kind: &str, body: Vec<u8>) -> (u16, Vec<u8>) {
+        let local = "127.0.0.1:5410".parse().unwrap();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "localhost")
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.secrets[who]))
+            .header(header::CONTENT_TYPE, kind)
+            .extension(Peer::Tcp { local, remote: "127.0.0.1:9".parse().unwrap() })
+            .body(Body::from(body))
+            .unwrap();
+        let (parts, body) = self.door.clone().oneshot(request).await.unwrap().into_parts();
+        (parts.status.as_u16(), body.collect().await.unwrap().to_bytes().to_vec())
+    }
+
+    /// Sends JSON, or nothing for null.
+    pub(crate) async fn ask(&self, who: usize, method: &str, path: &str, body: Value) -> (u16, Value) {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let (status, answer) = self.send(who, method, path, "application/json", body).await;
+        (status, serde_json::from_slice(&answer).unwrap_or_default())
     }
 }
 

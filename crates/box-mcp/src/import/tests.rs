@@ -139,7 +139,7 @@ fn what_is_understood_in_another_way_is_told() {
 fn files_that_are_too_large_are_refused() {
     let long = format!("{{\"mcpServers\": {{}}, \"x\": \"{}\"}}", "x".repeat(IMPORT_BYTES_MAX));
     assert!(import(&long, &BTreeSet::new()).unwrap_err().allowed.contains("bytes"));
-    let many: Map<_, _> = (0..=SERVERS_MAX).map(|number| (format!("s{number}"), json!({"command": "x"}))).collect();
+    let many: Map<_, _> = (0..=MCP_SERVERS_MAX).map(|number| (format!("s{number}"), json!({"command": "x"}))).collect();
     assert!(
         import(&json!({"mcpServers": many}).to_string(), &BTreeSet::new()).unwrap_err().allowed.contains("servers")
     );

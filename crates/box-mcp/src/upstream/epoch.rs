@@ -3,13 +3,13 @@
 //! A process outlives its connections, and rmcp counts the requests of each from zero. An answer to the fifth request of before would be taken for
 //! that to our fifth. So the numbers of each connection begin at a place of their own.
 
+use box_core::random;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, GetMeta, JsonRpcMessage, NumberOrString, ProgressToken,
     ServerJsonRpcMessage, ServerNotification,
 };
 use rmcp::transport::Transport;
-use rustix::rand::GetRandomFlags;
 
 /// Places that there are, as bits. Two connections of one process hardly ever get the same.
 const PLACE_BITS: u32 = 24;
@@ -28,9 +28,7 @@ pub(super) struct Epoch<T> {
 impl<T> Epoch<T> {
     /// A connection of its own.
     pub(super) fn new(transport: T) -> std::io::Result<Self> {
-        let mut bytes = [0; 4];
-        rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())?;
-        let place = i64::from(u32::from_le_bytes(bytes) >> (u32::BITS - PLACE_BITS));
+        let place = i64::from(u32::from_le_bytes(random::bytes()?) >> (u32::BITS - PLACE_BITS));
         Ok(Self { transport, start: place << APART_BITS })
     }
 

@@ -14,10 +14,9 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::ConnectError;
+use crate::limits::HEADERS_MAX;
 use crate::stdio::LINE_BYTES_MAX;
 
-/// Most headers that a server can be given.
-const HEADERS_MAX: usize = 64;
 /// Longest that connecting to it may take.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Most requests on their way to one server over HTTP at once. Others wait.
@@ -42,7 +41,7 @@ impl Remote {
         let headers: HashMap<_, _> =
             headers.into_iter().map(|(name, value)| header(&name, &value)).collect::<Result<_, _>>()?;
         if headers.len() > HEADERS_MAX {
-            return Err(refused("headers", "at most 64 of them"));
+            return Err(refused("headers", &format!("at most {HEADERS_MAX} of them")));
         }
         Ok(Self { url: url.to_owned(), headers, pinned: None })
     }

@@ -4,22 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use axum::Router;
-use axum::body::Body;
 use box_core::mcp::{
     McpErrorPhase, McpKind, McpLogLine, McpLogSource, McpRuntimeInfo, McpServerName, McpServers, McpSource, McpStatus,
     McpTrouble,
 };
 use box_core::{Caller, Result, Scope, Store, TenantId};
-use http::{Request, header};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
 use super::*;
-use crate::gate::{Gate, Peer};
+use crate::gate::Gate;
 use crate::rpc::LangBotConfig;
-use crate::testing::{MemoryStore, service};
+use crate::testing::{MemoryStore, Visitors, service, tokens};
 
 /// What no answer may hold.
 const SECRET: &str = "open-sesame";
@@ -120,10 +115,7 @@ impl McpServers for Shelf {
     }
 }
 
-struct World {
-    door: Router,
-    secrets: Vec<String>,
-}
+struct World(Visitors);
 
 /// Who asks, by their place in the list of tokens.
 const ALICE: usize = 0;
@@ -137,18 +129,12 @@ impl World {
     }
 
     async fn with(servers: Option<Arc<dyn McpServers>>) -> Self {
-        let mint = |name: &str, tenant: &str, scopes: &[Scope]| {
-            let (tenant, scopes) = (tenant.parse().unwrap(), scopes.iter().copied().collect());
-            box_core::token::mint(name, tenant, scopes, None, jiff::Timestamp::now()).unwrap()
-        };
-        let tokens = [
-            mint("alice", "a", &[Scope::Exec, Scope::Mcp]),
-            mint("bob", "b", &[Scope::Exec, Scope::Mcp]),
-            mint("reader", "a", &[Scope::Exec]),
-            mint("admin", "a", &[Scope::Files, Scope::Skills, Scope::Admin]),
-        ];
-        let (secrets, rows): (Vec<_>, Vec<_>) =
-            tokens.into_iter().map(|(secret, row)| (secret.expose().to_owned(), row)).unzip();
+        let (secrets, rows) = tokens(&[
+            ("alice", "a", &[Scope::Exec, Scope::Mcp]),
+            ("bob", "b", &[Scope::Exec, Scope::Mcp]),
+            ("reader", "a", &[Scope::Exec]),
+            ("admin", "a", &[Scope::Files, Scope::Skills, Scope::Admin]),
+        ]);
         let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&rows));
         let mut service = service(Arc::clone(&store)).await;
         if let Some(servers) = servers {
@@ -156,29 +142,16 @@ impl World {
         }
         let gate = Gate::new(&[], &[]).unwrap();
         let app = App::new(service, store, gate, LangBotConfig::default(), crate::SkillsConfig::default());
-        Self { door: crate::routes::router(app, None), secrets }
+        Self(Visitors::new(app, secrets))
     }
 
     async fn send(&self, who: usize, method: &str, path: &str, body: String) -> (u16, String) {
-        let local = "127.0.0.1:5410".parse().unwrap();
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "localhost")
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.secrets[who]))
-            .header(header::CONTENT_TYPE, "application/json")
-            .extension(Peer::Tcp { local, remote: "127.0.0.1:9".parse().unwrap() })
-            .body(Body::from(body))
-            .unwrap();
-        let (parts, body) = self.door.clone().oneshot(request).await.unwrap().into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        (parts.status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
+        let (status, answer) = self.0.send(who, method, path, "application/json", body.into_bytes()).await;
+        (status, String::from_utf8(answer).unwrap())
     }
 
     async fn ask(&self, who: usize, method: &str, path: &str, body: Value) -> (u16, Value) {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (status, text) = self.send(who, method, path, body).await;
-        (status, serde_json::from_str(&text).unwrap_or_default())
+        self.0.ask(who, method, path, body).await
     }
 }
 

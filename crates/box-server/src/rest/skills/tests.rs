@@ -3,25 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
-use box_core::{Scope, Store, TenantId};
+use box_core::{Scope, Store};
 use box_skills::SkillStores;
-use http::{Request, header};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
 use crate::app::App;
-use crate::gate::{Gate, Peer};
+use crate::gate::Gate;
 use crate::rpc::LangBotConfig;
 use crate::skill_door::SkillsConfig;
-use crate::testing::{MemoryStore, service};
+use crate::testing::{MemoryStore, Visitors, service, tokens};
 
 struct World {
     place: tempfile::TempDir,
-    door: Router,
-    secrets: Vec<String>,
+    visitors: Visitors,
 }
 
 /// Who asks, by their place in the list of tokens.
@@ -34,19 +28,12 @@ impl World {
     async fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join("checkouts")).unwrap();
-        let mint = |name: &str, tenant: &str, scopes: &[Scope]| {
-            let tenant: TenantId = tenant.parse().unwrap();
-            let scopes = scopes.iter().copied().collect();
-            box_core::token::mint(name, tenant, scopes, None, jiff::Timestamp::now()).unwrap()
-        };
-        let tokens = [
-            mint("alice", "a", &[Scope::Skills]),
-            mint("bob", "b", &[Scope::Skills]),
-            mint("admin", "a", &[Scope::Skills, Scope::Admin]),
-            mint("none", "a", &[Scope::Exec]),
-        ];
-        let (secrets, rows): (Vec<_>, Vec<_>) =
-            tokens.into_iter().map(|(secret, row)| (secret.expose().to_owned(), row)).unzip();
+        let (secrets, rows) = tokens(&[
+            ("alice", "a", &[Scope::Skills]),
+            ("bob", "b", &[Scope::Skills]),
+            ("admin", "a", &[Scope::Skills, Scope::Admin]),
+            ("none", "a", &[Scope::Exec]),
+        ]);
         let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&rows));
         let skills = SkillsConfig {
             stores: Some(SkillStores::open(&place.path().join("skills")).unwrap()),
@@ -55,28 +42,16 @@ impl World {
         };
         let gate = Gate::new(&[], &[]).unwrap();
         let app = App::new(service(Arc::clone(&store)).await, store, gate, LangBotConfig::default(), skills);
-        Self { place, door: crate::routes::router(app, None), secrets }
+        Self { place, visitors: Visitors::new(app, secrets) }
     }
 
     async fn send(&self, who: usize, method: &str, path: &str, kind: &str, body: Vec<u8>) -> (u16, Value) {
-        let local = "127.0.0.1:5410".parse().unwrap();
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "localhost")
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.secrets[who]))
-            .header(header::CONTENT_TYPE, kind)
-            .extension(Peer::Tcp { local, remote: "127.0.0.1:9".parse().unwrap() })
-            .body(Body::from(body))
-            .unwrap();
-        let (parts, body) = self.door.clone().oneshot(request).await.unwrap().into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        (parts.status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_default())
+        let (status, answer) = self.visitors.send(who, method, path, kind, body).await;
+        (status, serde_json::from_slice(&answer).unwrap_or_default())
     }
 
     async fn ask(&self, who: usize, method: &str, path: &str, body: Value) -> (u16, Value) {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        self.send(who, method, path, "application/json", body).await
+        self.visitors.ask(who, method, path, body).await
     }
 
     /// A checkout with these files.
