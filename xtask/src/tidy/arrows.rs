@@ -17,15 +17,17 @@ const ARROWS: &[(&str, Sees)] = &[
     ("box-agent", Sees::Only(&["box-wire"])),
     ("box-agent-image", Sees::Only(&[])),
     ("box-core", Sees::Only(&["box-wire"])),
+    ("box-e2b-wire", Sees::Only(&[])),
     ("box-host", Sees::Only(&["box-core", "box-wire", "box-agent-image"])),
     ("box-images", Sees::Only(&["box-core", "box-wire"])),
     ("box-native", Sees::Only(&["box-core", "box-host", "box-images", "box-wire", "box-agent-image"])),
     ("box-docker", Sees::Only(&["box-core", "box-host", "box-wire", "box-agent-image"])),
     ("box-nsjail", Sees::Only(&["box-core", "box-host", "box-images", "box-wire", "box-agent-image"])),
+    ("box-e2b", Sees::Only(&["box-core", "box-e2b-wire", "box-host", "box-wire", "box-agent-image"])),
     ("box-store", Sees::Only(&["box-core", "box-wire"])),
     ("box-skills", Sees::Only(&["box-core"])),
     ("box-mcp", Sees::Only(&["box-core", "box-wire"])),
-    ("box-server", Sees::Only(&["box-core", "box-skills", "box-wire"])),
+    ("box-server", Sees::Only(&["box-core", "box-e2b-wire", "box-skills", "box-wire"])),
     ("box-cli", Sees::AllBut(&["box-agent"])),
     ("box-tests", Sees::AllBut(&[])),
     ("box-benches", Sees::AllBut(&[])),
@@ -36,6 +38,7 @@ const ARROWS: &[(&str, Sees)] = &[
 /// what we ship.
 const KEPT_OUT: &[(&str, &[&str])] = &[
     ("box-wire", &["tokio", "rustls", "openssl", "reqwest", "axum"]),
+    ("box-e2b-wire", &["tokio", "rustls", "openssl", "reqwest", "axum"]),
     ("box-agent", &["tokio", "rustls", "openssl", "reqwest", "axum"]),
     ("box-core", &["axum", "bollard", "rmcp", "rusqlite"]),
 ];
