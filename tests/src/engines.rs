@@ -9,6 +9,8 @@ use anyhow::{Context, Result, ensure};
 use box_core::BackendName;
 use serde_json::Value;
 
+use crate::e2b;
+
 /// Which image the engines have; the cases need a shell, the usual programs and Python in it.
 pub const IMAGE_VARIABLE: &str = "STRONGBOX_TEST_IMAGE";
 
@@ -25,6 +27,7 @@ pub fn variable(backend: BackendName) -> Option<&'static str> {
         BackendName::Docker => Some("STRONGBOX_TEST_DOCKER"),
         BackendName::Podman => Some("STRONGBOX_TEST_PODMAN"),
         BackendName::Nsjail => Some("STRONGBOX_TEST_NSJAIL"),
+        BackendName::E2b => Some(e2b::VARIABLE),
     }
 }
 
@@ -56,6 +59,9 @@ pub fn podman_configuration() -> Option<PathBuf> {
 
 /// What an engine holds, as lines of text by kind: containers and volumes, whoever they are of, for only we use it.
 pub fn contents(backend: BackendName) -> Vec<String> {
+    if backend == BackendName::E2b {
+        return e2b::url().map(|url| e2b::contents(&url)).unwrap_or_default();
+    }
     let Ok(socket) = socket(backend) else { return Vec::new() };
     let listed = containers(&socket).and_then(|mut all| {
         all.extend(volumes(&socket)?);

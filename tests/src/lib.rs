@@ -4,6 +4,7 @@
 
 pub mod corpus;
 pub mod daemon;
+pub mod e2b;
 pub mod engines;
 pub mod events;
 mod eventually;

@@ -24,6 +24,16 @@ pub enum Difference {
     ForeignRoot,
     /// The workload sees how many descriptors the agent has, but not what they are.
     ListedAgent,
+    /// What a box sees of the host is a copy, carried in before a command and out after it.
+    CopiedMounts,
+    /// How large a box is was decided by somebody else.
+    SizeOfProvider,
+    /// The machine of a box is the provider's, and so is what of it can be seen.
+    MachineOfProvider,
+    /// A box that is stopped loses its streams.
+    PauseEndsStreams,
+    /// What commands with a journal wrote is kept in the box, and nobody but its agent can be asked for it.
+    JournalInBox,
 }
 
 /// Whose boxes a difference is about.
@@ -82,6 +92,67 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         &[BackendName::Docker, BackendName::Podman],
         Who::Everybody,
         "the files of an image belong to its root, and nobody in a container is root",
+    ),
+    (Difference::ImagesByName, &[BackendName::E2b], Who::Everybody, "E2B has templates by name, which are built there"),
+    (
+        Difference::OneUser,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "the agent gives up everything that root of the sandbox has, and so cannot become somebody else",
+    ),
+    (
+        Difference::ForeignRoot,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "the files of a template belong to its root, and no command is root",
+    ),
+    (
+        Difference::UnboundedDisk,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "the disk of a sandbox is as large as its template says; the guarantee tells",
+    ),
+    (
+        Difference::FewerWorkPlaces,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "the root of a template is left to its root but for /workspace and /tmp",
+    ),
+    (
+        Difference::CopiedMounts,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "the machine is somewhere else: trees are carried in before a command, and what it changed is carried out after it",
+    ),
+    (
+        Difference::SizeOfProvider,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "processors, memory and disk are those of the template; the guarantees say absent",
+    ),
+    (
+        Difference::MachineOfProvider,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "a sandbox is a machine with processes, devices and a network that the provider set up",
+    ),
+    (
+        Difference::PauseEndsStreams,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "a sandbox that is stopped is cut off; commands with a journal are followed again when it goes on",
+    ),
+    (
+        Difference::JournalInBox,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "a sandbox shares no file with us; the service asks the agent for what was kept",
+    ),
+    (
+        Difference::NamelessUser,
+        &[BackendName::E2b],
+        Who::Everybody,
+        "a template has accounts of its own, and no command is root",
     ),
 ];
 

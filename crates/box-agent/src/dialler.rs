@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::sys;
 
@@ -53,23 +53,47 @@ fn try_carry() -> io::Result<()> {
         }
         if ready.get(1) == Some(&true)
             && let Some(source) = &input
-            && pass(source, &agent, &mut buffer)? == 0
         {
-            input = None;
-            rustix::net::shutdown(&agent, Shutdown::Write)?;
+            match hand_over(source, &agent, &mut buffer) {
+                Ok(0) => {
+                    input = None;
+                    rustix::net::shutdown(&agent, Shutdown::Write)?;
+                }
+                Ok(_) => {}
+                // The agent takes no more, but what it said before it hung up has still to be passed on.
+                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::PIPE | Errno::CONNRESET)) => {
+                    input = None;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Hands over to the agent what can be read now; 0 at the end. Nobody dies of an agent that hung up.
+fn hand_over(from: &OwnedFd, agent: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let count = read(from, buffer)?;
+    let mut rest = &buffer[..count];
+    while !rest.is_empty() {
+        let written = rustix::net::send(agent, rest, SendFlags::NOSIGNAL)?;
+        rest = &rest[written..];
+    }
+    Ok(count)
+}
+
+fn read(from: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::io::read(from, &mut *buffer) {
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(0),
+            other => return Ok(other?),
         }
     }
 }
 
 /// Passes on what can be read now; 0 at the end.
 fn pass(from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
-    let count = loop {
-        match rustix::io::read(from, &mut *buffer) {
-            Err(Errno::INTR) => {}
-            Err(Errno::CONNRESET) => return Ok(0),
-            other => break other?,
-        }
-    };
+    let count = read(from, buffer)?;
     let mut rest = &buffer[..count];
     while !rest.is_empty() {
         let written = rustix::io::write(to.as_fd(), rest)?;

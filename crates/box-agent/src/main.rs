@@ -15,6 +15,7 @@ mod dialler;
 mod errand;
 mod exec;
 mod outbox;
+mod port;
 mod server;
 mod setup;
 mod starter;

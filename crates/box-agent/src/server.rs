@@ -12,11 +12,21 @@ use rustix::net::SocketFlags;
 
 use crate::exec::{Exec, Inbox, Next, Tree};
 use crate::outbox::Outbox;
-use crate::setup::{Prepared, Tracker};
+use crate::port::{self, Port};
+use crate::setup::{Callers, Prepared, Tracker};
 use crate::sys::{self, Block, Reaped};
 
-/// Streams that may be open at once, those of running execs included. More than that wait in the listener's queue.
+/// Streams that may be open at once and ask, those of running execs included. More than that wait in the listener's queue.
 const STREAMS_MAX: usize = limits::STREAMS_PER_BOX_MAX + 64;
+
+/// Descriptors for execs, their streams and connections to ports: 1024 without what asks and what is the agent's own.
+const DESCRIPTORS_MAX: usize = 944;
+
+/// Descriptors of one exec, without its streams: three pipes, what tells of its end, and two files of its journal.
+const DESCRIPTORS_PER_EXEC: usize = 6;
+
+/// Descriptors of one connection to a port: its stream and its socket.
+const DESCRIPTORS_PER_PORT: usize = 2;
 
 /// One dialled stream.
 #[derive(Debug)]
@@ -25,6 +35,8 @@ enum Stream {
     Asking { stream: OwnedFd, inbox: Inbox },
     /// Runs a command.
     Running(Box<Exec>),
+    /// Is carried to a port and back.
+    Port(Box<Port>),
     /// Is told its last words.
     Parting { stream: OwnedFd, outbox: Outbox },
 }
@@ -123,9 +135,8 @@ impl Server {
     }
 
     fn take_signals(&mut self) {
-        while let Some((signal, sender)) = sys::read_signal(&self.signals) {
-            // Only a sender from outside of the box has no number in here.
-            if signal == libc::SIGTERM && sender == 0 {
+        while let Some((signal, is_from_outside)) = sys::read_signal(&self.signals) {
+            if signal == libc::SIGTERM && is_from_outside {
                 self.ended = true;
             }
         }
@@ -155,11 +166,20 @@ impl Server {
         for _ in self.open_streams()..STREAMS_MAX {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.prepared.listener, flags) {
-                Ok(stream) => self.streams.push(Stream::Asking { stream, inbox: Inbox::default() }),
-                Err(Errno::INTR) => {}
+                Ok(stream) if self.takes(&stream) => {
+                    self.streams.push(Stream::Asking { stream, inbox: Inbox::default() });
+                }
+                // Hung up on, or asked again.
+                Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
             }
         }
+    }
+
+    /// Whether it is for whoever dialled.
+    fn takes(&self, stream: &OwnedFd) -> bool {
+        self.prepared.callers == Callers::Anybody
+            || rustix::net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root())
     }
 
     /// Lets every stream do what it can: those with news, and those whose command was just reaped.
@@ -205,6 +225,11 @@ impl Server {
                     None
                 }
             },
+            Stream::Port(port) => match port.advance() {
+                port::Next::Going(port) => Some(Stream::Port(port)),
+                port::Next::Refused(stream, refusal) => part(stream, &Event::Refused(refusal)),
+                port::Next::Over => None,
+            },
             Stream::Parting { stream, mut outbox } => {
                 outbox.flush(&stream, |_| None).ok()?;
                 (!outbox.is_empty()).then_some(Stream::Parting { stream, outbox })
@@ -224,7 +249,10 @@ impl Server {
                 }
                 Some(refusal) => refusal,
             },
-            Request::Attach { exec } => return self.attach(&exec, stream, inbox),
+            Request::Attach { exec } => return self.join(&exec, stream, |exec, stream| exec.attach(stream, inbox)),
+            Request::Pace { exec, taken } => {
+                return self.join(&exec, stream, |exec, stream| exec.pace(stream, inbox, taken));
+            }
             Request::List => Event::Running(self.execs().map(|exec| exec.listed()).collect()),
             Request::Signal { exec, signal, scope } => self.on_exec(&exec, |exec| match exec.signal(signal, scope) {
                 Ok(()) => Event::Done,
@@ -234,6 +262,10 @@ impl Server {
                 exec.kill(false);
                 Event::Done
             }),
+            Request::Port { port } => match self.refuse_port() {
+                None => return self.advance(Stream::Port(Box::new(Port::new(port, stream, inbox)))),
+                Some(refusal) => refusal,
+            },
         };
         part(stream, &event)
     }
@@ -248,10 +280,29 @@ impl Server {
             let message = format!("{running} execs are running, the most a box takes");
             return Some(refused(RefusalCode::OutOfProcesses, message));
         }
+        if self.descriptors() + DESCRIPTORS_PER_EXEC >= DESCRIPTORS_MAX {
+            let message = format!("{} connections to ports leave no room for another exec; close some", self.ports());
+            return Some(refused(RefusalCode::OutOfProcesses, message));
+        }
         (held >= limits::STREAMS_PER_BOX_MAX).then(|| too_many_streams(held))
     }
 
-    fn attach(&mut self, id: &ExecId, stream: OwnedFd, inbox: Inbox) -> Option<Stream> {
+    /// Why no connection to a port can be made now.
+    fn refuse_port(&mut self) -> Option<Event> {
+        let open = self.ports();
+        let has_room = self.descriptors() + DESCRIPTORS_PER_PORT <= DESCRIPTORS_MAX;
+        let message = || format!("{open} connections to ports of the box are open, the most it takes now; close some");
+        let is_full = open >= limits::PORT_STREAMS_PER_BOX_MAX || !has_room;
+        is_full.then(|| refused(RefusalCode::OutOfProcesses, message()))
+    }
+
+    /// Gives a stream to a running exec.
+    fn join(
+        &mut self,
+        id: &ExecId,
+        stream: OwnedFd,
+        join: impl FnOnce(&mut Exec, OwnedFd) -> Result<(), (OwnedFd, Refusal)>,
+    ) -> Option<Stream> {
         let held = self.held_streams();
         if held >= limits::STREAMS_PER_BOX_MAX {
             return part(stream, &too_many_streams(held));
@@ -259,7 +310,7 @@ impl Server {
         let is_meant = |stream: &Stream| matches!(stream, Stream::Running(exec) if exec.id() == id.as_str());
         let found = self.streams.iter().position(is_meant).map(|index| self.streams.swap_remove(index));
         let Some(Stream::Running(mut exec)) = found else { return part(stream, &not_running(id)) };
-        if let Err((stream, refusal)) = exec.attach(stream, inbox) {
+        if let Err((stream, refusal)) = join(&mut exec, stream) {
             self.streams.extend(part(stream, &Event::Refused(refusal)));
         }
         // At once: what is known already has to be told, and frames that came with the request wake nobody.
@@ -286,10 +337,20 @@ impl Server {
         self.streams.iter().map(held).sum()
     }
 
-    /// Streams that are open, whatever for.
+    /// Connections to ports.
+    fn ports(&self) -> usize {
+        self.streams.iter().filter(|stream| matches!(stream, Stream::Port(_))).count()
+    }
+
+    /// Descriptors that execs, their streams and connections to ports may come to hold.
+    fn descriptors(&mut self) -> usize {
+        self.execs().count() * DESCRIPTORS_PER_EXEC + self.held_streams() + self.ports() * DESCRIPTORS_PER_PORT
+    }
+
+    /// Streams that are open, but for those that are carried to a port: they were counted when they asked for it.
     fn open_streams(&self) -> usize {
-        let others = self.streams.iter().filter(|stream| !matches!(stream, Stream::Running(_))).count();
-        others + self.held_streams()
+        let is_other = |stream: &&Stream| !matches!(stream, Stream::Running(_) | Stream::Port(_));
+        self.streams.iter().filter(is_other).count() + self.held_streams()
     }
 }
 
@@ -306,6 +367,7 @@ impl Stream {
         match self {
             Self::Asking { stream, .. } => add(stream.as_fd(), PollFlags::IN),
             Self::Running(exec) => exec.interests(add),
+            Self::Port(port) => port.interests(add),
             Self::Parting { stream, .. } => add(stream.as_fd(), PollFlags::OUT),
         }
     }
@@ -313,6 +375,7 @@ impl Stream {
     fn wake_at(&self) -> Option<Instant> {
         match self {
             Self::Running(exec) => exec.wake_at(),
+            Self::Port(port) => port.wake_at(),
             _ => None,
         }
     }

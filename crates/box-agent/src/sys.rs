@@ -224,8 +224,8 @@ pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Number and sender of the next pending signal. The sender is 0 when it is outside of the box.
-pub(crate) fn read_signal(descriptor: impl AsFd) -> Option<(i32, u32)> {
+/// The next pending signal, and whether somebody outside of the box sent it.
+pub(crate) fn read_signal(descriptor: impl AsFd) -> Option<(i32, bool)> {
     // SAFETY: all-zero is a valid signalfd_siginfo.
     let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
     // SAFETY: the buffer is a live local of exactly the size that is passed.
@@ -233,7 +233,10 @@ pub(crate) fn read_signal(descriptor: impl AsFd) -> Option<(i32, u32)> {
         libc::read(descriptor.as_fd().as_raw_fd(), (&raw mut info).cast(), size_of::<libc::signalfd_siginfo>())
     };
     let whole = usize::try_from(count).is_ok_and(|count| count == size_of::<libc::signalfd_siginfo>());
-    whole.then(|| (i32::try_from(info.ssi_signo).unwrap_or(0), info.ssi_pid))
+    // A sender outside has no number here. Whoever is inside and queues a signal can write any number into it, but cannot make it
+    // look like one that was simply sent.
+    let is_from_outside = info.ssi_pid == 0 && info.ssi_code == libc::SI_USER;
+    whole.then(|| (i32::try_from(info.ssi_signo).unwrap_or(0), is_from_outside))
 }
 
 /// Gives this process the default reaction to all signals. What was ignored by whoever started us would otherwise be ignored
@@ -299,9 +302,9 @@ pub(crate) enum Block {
     No,
 }
 
-/// Removes every capability from the bounding set: no program that is ever started can have one.
-pub(crate) fn drop_bounding_set() {
-    for capability in 0..=63 {
+/// Removes every capability but `kept`, a bit for each, from the bounding set: no program that is ever started can have another.
+pub(crate) fn drop_bounding_set_but(kept: u64) {
+    for capability in (0..=63).filter(|capability| kept & 1 << capability == 0) {
         // SAFETY: the call takes plain numbers; it answers EINVAL past the last capability that the kernel knows.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 && last_errno() == Errno::INVAL {
             break;
@@ -309,10 +312,11 @@ pub(crate) fn drop_bounding_set() {
     }
 }
 
-/// Whether no capability is left in the bounding set.
-pub(crate) fn bounding_set_is_empty() -> bool {
+/// The capabilities that are left in the bounding set, a bit for each.
+pub(crate) fn bounding_set() -> u64 {
     // SAFETY: the call takes plain numbers; it answers -1 past the last capability that the kernel knows.
-    (0..=63).all(|capability| unsafe { libc::prctl(libc::PR_CAPBSET_READ, capability, 0, 0, 0) } <= 0)
+    let has = |capability: &u64| unsafe { libc::prctl(libc::PR_CAPBSET_READ, *capability, 0, 0, 0) } > 0;
+    (0..=63).filter(has).fold(0, |set, capability| set | 1 << capability)
 }
 
 /// Sends a signal to a process by number. Only for children that have not been reaped, whose number cannot be reused.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use box_core::backend::{Choice, Opener, Opening, Pick};
 use box_core::{Backend, BackendName, Error, ImageStore, MountPolicy, Result};
 use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings};
+use box_e2b::{E2b, E2bConfig, E2bSettings};
 use box_host::InstanceKind;
 use box_host::instance::State;
 use box_host::network::Method;
@@ -26,6 +27,7 @@ pub(crate) struct Engines {
     docker: EngineSettings,
     podman: EngineSettings,
     nsjail_program: Option<PathBuf>,
+    e2b: E2bSettings,
 }
 
 /// A backend that is open and whose kind is still known, so that it can be closed.
@@ -34,6 +36,7 @@ pub(crate) enum Opened {
     Native(Native),
     Engine(Box<Engine>),
     Nsjail(Nsjail),
+    E2b(Box<E2b>),
 }
 
 impl Opened {
@@ -43,6 +46,7 @@ impl Opened {
             Self::Native(native) => native,
             Self::Engine(engine) => &**engine,
             Self::Nsjail(nsjail) => nsjail,
+            Self::E2b(e2b) => &**e2b,
         }
     }
 
@@ -51,6 +55,7 @@ impl Opened {
             Self::Native(native) => Arc::new(native),
             Self::Engine(engine) => Arc::new(*engine),
             Self::Nsjail(nsjail) => Arc::new(nsjail),
+            Self::E2b(e2b) => Arc::new(*e2b),
         }
     }
 
@@ -60,6 +65,7 @@ impl Opened {
             Self::Native(native) => native.close().await,
             Self::Engine(engine) => engine.close().await,
             Self::Nsjail(nsjail) => nsjail.close().await,
+            Self::E2b(e2b) => e2b.close().await,
         }
     }
 }
@@ -76,6 +82,7 @@ impl Engines {
             docker: EngineSettings::default(),
             podman: EngineSettings::default(),
             nsjail_program: None,
+            e2b: E2bSettings::default(),
         }
     }
 
@@ -87,8 +94,9 @@ impl Engines {
 
     /// The same, with engines used as the configuration says.
     pub(crate) fn configured(self, config: &Config) -> Self {
-        let (docker, podman) = (config.docker.settings(), config.podman.settings());
-        Self { docker, podman, images: config.image_store(), nsjail_program: config.nsjail.program.clone(), ..self }
+        let (docker, podman, e2b) = (config.docker.settings(), config.podman.settings(), config.e2b.settings());
+        let nsjail_program = config.nsjail.program.clone();
+        Self { docker, podman, images: config.image_store(), nsjail_program, e2b, ..self }
     }
 
     /// The same, with native boxes that get out by this way.
@@ -117,6 +125,7 @@ impl Engines {
             BackendName::Docker => self.open_engine(EngineKind::Docker, &self.docker).await,
             BackendName::Podman => self.open_engine(EngineKind::Podman, &self.podman).await,
             BackendName::Nsjail => self.open_nsjail().await,
+            BackendName::E2b => self.open_e2b().await,
         };
         opened.map_err(|error| named(name, error))
     }
@@ -158,11 +167,26 @@ impl Engines {
         Ok(Opened::Nsjail(Nsjail::open(config).await?))
     }
 
+    async fn open_e2b(&self) -> Result<Opened> {
+        let config = E2bConfig {
+            state_dir: self.state_dir.clone(),
+            mount_policy: self.mount_policy(),
+            instance: self.instance.clone(),
+            settings: self.e2b.clone(),
+        };
+        Ok(Opened::E2b(Box::new(E2b::open(config).await?)))
+    }
+
     /// The images of one of them.
     pub(crate) async fn images(&self, name: BackendName) -> Result<Arc<dyn ImageStore>> {
         match name {
             BackendName::Docker => Ok(Arc::new(self.connect(EngineKind::Docker, &self.docker).await?.images())),
             BackendName::Podman => Ok(Arc::new(self.connect(EngineKind::Podman, &self.podman).await?.images())),
+            BackendName::E2b => Err(Error::Unavailable {
+                what: "a store of images".to_owned(),
+                reason: "E2B has templates, which are built there".to_owned(),
+                fix: "name a template of E2B as the image".to_owned(),
+            }),
             BackendName::Native | BackendName::Nsjail => {
                 let (path, config) = (self.state_dir.clone(), self.images.clone());
                 let opened = box_host::blocking(move || {

@@ -11,7 +11,19 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Sessions, by asking a server",
         &[
-            "exec", "shell", "session", "ps", "process", "logs", "attach", "cp", "ls", "skill", "mcp", "status",
+            "exec",
+            "shell",
+            "session",
+            "ps",
+            "process",
+            "logs",
+            "attach",
+            "cp",
+            "ls",
+            "port-forward",
+            "skill",
+            "mcp",
+            "status",
             "errors",
         ],
     ),
@@ -32,7 +44,7 @@ fn groups(command: &Command) -> String {
         Some(found) => found.get_about().map(ToString::to_string).unwrap_or_default(),
         None => "Print this message or the help of the given command".to_owned(),
     };
-    let line = |name: &&str| format!("  {name:<13}{}\n", about(name));
+    let line = |name: &&str| format!("  {name:<14}{}\n", about(name));
     let group = |(head, names): &(&str, &[&str])| format!("\n{head}:\n{}", names.iter().map(line).collect::<String>());
     GROUPS.iter().map(group).collect()
 }

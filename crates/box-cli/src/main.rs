@@ -66,6 +66,7 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
         Verb::Attach(options) => client::attach::main(options),
         Verb::Cp(options) => client::cp::main(options),
         Verb::Ls(options) => client::ls::main(options),
+        Verb::PortForward(options) => client::port_forward::main(options),
         Verb::Skill(verb) => client::skill::main(verb),
         Verb::Mcp(verb) => client::mcp::main(verb),
         Verb::Status(options) => client::status::main(options),

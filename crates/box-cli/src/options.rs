@@ -114,6 +114,8 @@ pub(crate) enum Verb {
     Cp(client::cp::CpOptions),
     /// List files of a session
     Ls(client::ls::LsOptions),
+    /// Reach services of a session's box from this machine
+    PortForward(client::port_forward::PortForwardOptions),
     /// List, show, install and remove skills
     #[command(subcommand)]
     Skill(client::skill::SkillVerb),
@@ -253,7 +255,7 @@ pub(crate) struct ReportOptions {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct EngineOptions {
-    /// Where boxes live: native, podman, docker or nsjail, or auto for the first of backend_order that works here. Without it
+    /// Where boxes live: native, podman, docker, nsjail or e2b, or auto for the first of backend_order that works here. Without it
     /// what the profile says, or native
     #[arg(long, value_name = "NAME", env = "STRONGBOX_BACKEND", hide_env_values = true)]
     pub(crate) backend: Option<Wanted>,

@@ -34,18 +34,25 @@ pub(crate) fn main(options: &ProfilesOptions) -> Result<u8, Fault> {
 }
 
 fn table(profiles: &Profiles) -> String {
-    let mut table = Table::new(&["NAME", "NETWORK", "CPUS", "MEMORY", "PIDS", "ROOT", "DEADLINE", "LOCKED", "ABOUT"]);
+    let mut table =
+        Table::new(&["NAME", "USER", "NETWORK", "CPUS", "MEMORY", "PIDS", "ROOT", "DEADLINE", "LOCKED", "ABOUT"]);
     for profile in profiles.iter() {
         table.row(row(profile));
     }
     table.render()
 }
 
-fn row(profile: &Profile) -> [String; 9] {
-    let root = if profile.read_only_rootfs { "read-only" } else { "writable" };
+fn row(profile: &Profile) -> [String; 10] {
+    let root = match (profile.read_only_rootfs, profile.root_capabilities) {
+        (true, false) => "read-only",
+        (false, false) => "writable",
+        (true, true) => "read-only, capable",
+        (false, true) => "writable, capable",
+    };
     let locked: Vec<&str> = profile.locked.iter().map(|field: &LockedField| field.as_str()).collect();
     [
         profile.name.clone(),
+        profile.user.to_string(),
         profile.network.to_string(),
         profile.cpus.to_string(),
         format!("{} MiB", profile.memory_mb),

@@ -27,7 +27,7 @@ fn every_backend_is_listed_and_the_first_that_works_is_chosen() {
     assert_eq!((output.status.code(), &told["chosen"]), (Some(0), &"native".into()), "{told:#}");
     let backends = told["backends"].as_array().unwrap();
     let names: Vec<_> = backends.iter().map(|one| one["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["native", "podman", "docker", "nsjail"]);
+    assert_eq!(names, ["native", "podman", "docker", "nsjail", "e2b"]);
     for one in backends {
         assert!(one["available"] == true || one["reason"].is_string() && one["fix"].is_string(), "{one}");
     }
@@ -46,7 +46,7 @@ fn a_forced_backend_that_is_not_there_is_told_with_its_reason_and_nothing_stands
     }
     let unknown = without_engines().args(["run", "--backend", "gvisor", "--", "true"]).output().unwrap();
     let said = String::from_utf8(unknown.stderr).unwrap();
-    assert!(unknown.status.code() == Some(125) && said.contains("native, podman, docker, nsjail"), "{said}");
+    assert!(unknown.status.code() == Some(125) && said.contains("native, podman, docker, nsjail, e2b"), "{said}");
 }
 
 #[test]

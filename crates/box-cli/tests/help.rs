@@ -26,7 +26,7 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 55] = [
+const COMMANDS: [&[&str]; 56] = [
     &["run"],
     &["doctor"],
     &["backends"],
@@ -67,6 +67,7 @@ const COMMANDS: [&[&str]; 55] = [
     &["attach"],
     &["cp"],
     &["ls"],
+    &["port-forward"],
     &["mcp"],
     &["mcp", "add"],
     &["mcp", "ls"],

@@ -85,7 +85,8 @@ fn the_environment_is_the_boxs_own() {
     let mut lines: Vec<&str> = listed.stdout.lines().collect();
     lines.sort_unstable();
     let path = format!("PATH={}", box_core::environment::PATH);
-    assert_eq!(lines, ["GIVEN=a=b", "HOME=/root", "LANG=C", "PASSED=on", &path, "USER=root"], "{listed:?}");
+    let expected = ["GIVEN=a=b", "HOME=/root", "LANG=C", "LOGNAME=root", "PASSED=on", &path, "USER=root"];
+    assert_eq!(lines, expected, "{listed:?}");
 }
 
 #[test]

@@ -123,12 +123,17 @@ pub enum BackendName {
     Podman,
     /// nsjail around each box.
     Nsjail,
+    /// Sandboxes of E2B: machines of somebody else's.
+    E2b,
 }
 
 impl BackendName {
-    /// All of them, in the order in which they are tried unless the operator says otherwise: what needs nothing else first, then what
-    /// needs no daemon of root.
-    pub const ALL: [Self; 4] = [Self::Native, Self::Podman, Self::Docker, Self::Nsjail];
+    /// All of them, those of this machine first.
+    pub const ALL: [Self; 5] = [Self::Native, Self::Podman, Self::Docker, Self::Nsjail, Self::E2b];
+
+    /// Those that are tried unless the operator says otherwise, in this order: what needs nothing else first, then what needs no daemon of
+    /// root. Nothing leaves this machine unless somebody asks for that by name.
+    pub const USUAL: [Self; 4] = [Self::Native, Self::Podman, Self::Docker, Self::Nsjail];
 
     /// The name as it is written.
     pub fn as_str(self) -> &'static str {
@@ -137,6 +142,7 @@ impl BackendName {
             Self::Docker => "docker",
             Self::Podman => "podman",
             Self::Nsjail => "nsjail",
+            Self::E2b => "e2b",
         }
     }
 }

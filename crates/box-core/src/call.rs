@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use box_wire::{ExecId, GuestPath, Invalid, Program, User, WindowSize};
 use jiff::Timestamp;
@@ -35,6 +36,21 @@ pub struct ExecCall {
     pub user: Option<User>,
     /// Two calls with one key are one command.
     pub idempotency_key: Option<String>,
+    /// When it is over.
+    pub span: ExecSpan,
+    /// What a door wants to be told again with it, at most [`limits::NOTE_BYTES_MAX`]. Callers do not see it.
+    pub note: Option<String>,
+}
+
+/// When a command is over, and with it how long it may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExecSpan {
+    /// With its main process. Its deadline is the session's when it names none, and ends every process of it.
+    #[default]
+    Main,
+    /// With its output: when its main process has ended and nobody holds its output open, or when a signal ended that process. It
+    /// has no deadline but its own, which ends its main process alone. Its output waits for those who follow all of it.
+    Output,
 }
 
 impl ExecCall {
@@ -52,6 +68,8 @@ impl ExecCall {
             output_head_bytes: None,
             user: None,
             idempotency_key: None,
+            span: ExecSpan::Main,
+            note: None,
         }
     }
 }
@@ -96,6 +114,9 @@ pub struct ExecInfo {
     /// What it runs: its words, or the line for the shell. Cut after a while.
     #[serde(default)]
     pub command: String,
+    /// Process id inside the box, once it has started.
+    #[serde(default)]
+    pub pid: Option<u32>,
     /// How it stands.
     pub status: ExecStatus,
     /// What it returned; nothing while it runs, when its deadline passed, and when a signal ended it.
@@ -135,6 +156,7 @@ impl ExecInfo {
             session_id,
             backend_name,
             command: words.chars().take(limits::COMMAND_SHOWN_CHARS).collect(),
+            pid: None,
             status: ExecStatus::Running,
             exit_code: None,
             signal: None,
@@ -153,6 +175,15 @@ impl ExecInfo {
     pub fn shell_code(&self) -> Option<i32> {
         self.exit_code.or_else(|| self.signal.map(|signal| 128 + signal))
     }
+}
+
+/// A command with what a door noted of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NotedExec {
+    /// The command.
+    pub info: ExecInfo,
+    /// What was noted.
+    pub note: Arc<str>,
 }
 
 /// What a command consumed.

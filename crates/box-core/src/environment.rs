@@ -2,14 +2,21 @@
 
 use box_wire::User;
 
+use crate::limits::WORKSPACE;
+
 /// Where programs are looked for.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What every command of `user` starts from, whatever door it came through.
+/// What every command of `user` starts from, whatever door it came through, where everybody but root is at home in `/workspace`.
 pub fn base(user: User) -> Vec<(String, String)> {
+    at_home(user, WORKSPACE)
+}
+
+/// The same where everybody but root is at home in `workspace`.
+pub fn at_home(user: User, workspace: &str) -> Vec<(String, String)> {
     // Only root has a home of its own in every box; everybody can write to the work place.
-    let (name, home) = if user.uid == 0 { ("root", "/root") } else { ("user", "/workspace") };
-    [("PATH", PATH), ("HOME", home), ("USER", name), ("LANG", "C.UTF-8")]
+    let (name, home) = if user.uid == 0 { ("root", "/root") } else { ("user", workspace) };
+    [("PATH", PATH), ("HOME", home), ("USER", name), ("LOGNAME", name), ("LANG", "C.UTF-8")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
 }

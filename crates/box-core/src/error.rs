@@ -102,6 +102,19 @@ pub enum Error {
         process: ProcessId,
     },
 
+    /// Nothing takes connections on that port of the box.
+    #[error(
+        "port {port} of session {session} is not open: {reason}; start a service that listens on 127.0.0.1 or 0.0.0.0 there, and try again"
+    )]
+    PortClosed {
+        /// The session.
+        session: SessionId,
+        /// Which port.
+        port: u16,
+        /// What the box said.
+        reason: String,
+    },
+
     /// There is no tool of that name.
     #[error("there is no tool {tool:?}; known are {known}")]
     ToolNotFound {
@@ -228,6 +241,7 @@ impl Error {
             Self::SessionNotFound { .. } => "session_not_found",
             Self::ExecNotFound { .. } => "exec_not_found",
             Self::ProcessNotFound { .. } => "managed_process_not_found",
+            Self::PortClosed { .. } => "port_closed",
             Self::ToolNotFound { .. } => "tool_not_found",
             Self::SessionConflict { .. } => "session_conflict",
             Self::Conflict { .. } => "conflict",

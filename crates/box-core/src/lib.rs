@@ -40,7 +40,7 @@ pub use journal::{Chunk, Journal};
 pub use link::{Attached, AttachedReader, AttachedWriter, ExecIo};
 pub use mount_policy::{Grant, MountPolicy, Origin};
 pub use output::{Clipped, Clipper, clip};
-pub use profile::{LockedField, Profile, Profiles};
+pub use profile::{Account, LockedField, Profile, Profiles};
 pub use quota::QuotaMoment;
 pub use safe_root::SafeRoot;
 pub use service::{Service, ServiceConfig};

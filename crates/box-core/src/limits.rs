@@ -68,6 +68,8 @@ pub const FOLLOW_BYTES_MAX: usize = 64 << 10;
 pub const STDIN_BYTES_MAX: usize = 8 << 20;
 /// Finished execs that a session remembers.
 pub const FINISHED_EXECS_MAX: usize = 128;
+/// Longest note of a door on a command. A session remembers many.
+pub const NOTE_BYTES_MAX: usize = 256 << 10;
 /// Characters of a command that are shown in lists.
 pub const COMMAND_SHOWN_CHARS: usize = 200;
 /// Characters of an error that are remembered.
@@ -116,6 +118,9 @@ pub const ERRAND_TIMEOUT_MS: u64 = 60_000;
 
 /// Deadline of a transfer: an hour, as the other side may be slow.
 pub const TRANSFER_TIMEOUT_MS: u64 = 3_600_000;
+
+/// Connections to ports of one session at the same time, by all doors together.
+pub const PORT_STREAMS_PER_SESSION_MAX: usize = box_wire::limits::PORT_STREAMS_PER_BOX_MAX;
 
 /// Longest template of session ids.
 pub const TEMPLATE_BYTES_MAX: usize = 512;

@@ -2,6 +2,8 @@
 
 mod attached;
 mod errand;
+mod pacer;
+mod port;
 
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ use crate::{AgentStream, Error, Result};
 
 pub use attached::{Attached, AttachedReader, AttachedWriter, attach, start};
 pub use errand::{ErrandOutput, errand};
+pub use pacer::{Pacer, Step, pace};
+pub use port::port;
 
 /// How long after its deadline an exec may stay unreported before the agent itself is given up.
 const REPORT_GRACE: Duration = Duration::from_secs(5);
@@ -185,7 +189,7 @@ where
                     return Ok(outcome);
                 }
                 Event::Refused(refusal) => return Err(refusal.into()),
-                Event::Done | Event::Progress { .. } | Event::Running(_) => {
+                Event::Done | Event::Progress { .. } | Event::Running(_) | Event::Connected => {
                     return Err(FrameError::Unexpected(Kind::Event).into());
                 }
             },

@@ -1,5 +1,6 @@
 //! Presets of limits, and which of them a caller cannot change.
 
+mod account;
 mod draft;
 mod registry;
 mod seconds;
@@ -7,12 +8,13 @@ mod seconds;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use box_wire::{Invalid, User};
+use box_wire::Invalid;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::session::HostPathMode;
-use crate::{BackendName, BoxSpec, Error, Floors, Image, Network, Persistence, SyscallSet};
+use crate::{BackendName, BoxSpec, Error, Floors, Image, Network, Persistence, SyscallSet, spec};
 
+pub use account::Account;
 pub use draft::{DraftProblem, ProfileDraft};
 pub use registry::Profiles;
 pub use seconds::lax_seconds;
@@ -42,6 +44,11 @@ pub struct Profile {
     pub pids_limit: u64,
     /// Whether the root is read-only.
     pub read_only_rootfs: bool,
+    /// Who commands are when they do not say.
+    pub user: Account,
+    /// Whether root of a box has capabilities over what is the box's own: the few that package managers need. No caller can ask for
+    /// them.
+    pub root_capabilities: bool,
     /// Most that the workspace may hold; 0 leaves it to the configuration.
     pub workspace_quota_mb: u64,
     /// What a box may do with skills that are mounted in it: `ro` or `rw`.
@@ -150,6 +157,8 @@ impl Default for Profile {
             memory_mb: 512,
             pids_limit: 128,
             read_only_rootfs: true,
+            user: Account::Root,
+            root_capabilities: false,
             workspace_quota_mb: 0,
             skills_mode: HostPathMode::Rw,
             timeout_sec: 30,
@@ -163,7 +172,7 @@ impl Default for Profile {
 
 impl Profile {
     /// The profiles that are always there. The first is the default.
-    pub fn all_built_in() -> [Self; 5] {
+    pub fn all_built_in() -> [Self; 6] {
         let named =
             |name: &str, about: &str| Self { name: name.to_owned(), about: about.to_owned(), ..Self::default() };
         [
@@ -191,6 +200,21 @@ impl Profile {
                 syscalls: SyscallSet::Debug,
                 ..named("debug", "as default, and ptrace works between processes of the box")
             },
+            Self {
+                network: Network::On,
+                cpus: 2.0,
+                memory_mb: 1024,
+                pids_limit: 512,
+                read_only_rootfs: false,
+                user: Account::User,
+                root_capabilities: true,
+                timeout_sec: 60,
+                timeout_sec_max: 24 * 3600,
+                ..named(
+                    "e2b",
+                    "outbound network, two processors, 1 GiB, writable root, user and root as in E2B's sandboxes",
+                )
+            },
         ]
     }
 
@@ -213,7 +237,9 @@ impl Profile {
             pids_limit: self.pids_limit,
             disk_mb: self.workspace_quota_mb,
             read_only_rootfs: self.read_only_rootfs,
-            user: User::ROOT,
+            user: self.user.user(),
+            root_capabilities: self.root_capabilities,
+            home: spec::workspace(),
             syscalls: self.syscalls,
             persistence: Persistence::Memory,
             dies_with_maker: false,
@@ -263,12 +289,13 @@ mod tests {
         use HostPathMode::{Ro, Rw};
         use Network::{Off, On};
         let locked = &[LockedField::Network, LockedField::HostPathMode, LockedField::ReadOnlyRootfs];
-        let table: [Row; 5] = [
+        let table: [Row; 6] = [
             ("default", Off, Rw, 1.0, 512, 128, true, (30, 120), &[]),
             ("offline_readonly", Off, Ro, 0.5, 256, 64, true, (30, 60), locked),
             ("network_basic", On, Rw, 1.0, 512, 128, true, (30, 120), &[]),
             ("network_extended", On, Rw, 2.0, 1024, 256, false, (30, 300), &[]),
             ("debug", Off, Rw, 1.0, 512, 128, true, (30, 120), &[]),
+            ("e2b", On, Rw, 2.0, 1024, 512, false, (60, 86400), &[]),
         ];
         let shown = Profile::all_built_in().map(|profile| {
             let Profile { network, host_path_mode, cpus, memory_mb, pids_limit, read_only_rootfs, .. } = profile;
@@ -285,6 +312,13 @@ mod tests {
             assert_eq!((profile.workspace_quota_mb, profile.image.as_str()), (0, "host"), "{}", profile.name);
             assert_eq!(profile.skills_mode, HostPathMode::Rw, "{}", profile.name);
             assert_eq!(profile.syscalls == SyscallSet::Debug, profile.name == "debug");
+            let is_e2b = profile.name == "e2b";
+            assert_eq!(
+                (profile.root_capabilities, profile.user == Account::User),
+                (is_e2b, is_e2b),
+                "{}",
+                profile.name
+            );
         }
     }
 

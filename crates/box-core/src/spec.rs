@@ -9,6 +9,7 @@ use crate::{BackendName, Floors, Result, limits, mount_policy::Origin, quota};
 
 /// What a box shall be. Made from a [`crate::Profile`] and checked by [`BoxSpec::validate`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own, and no two answers belong together")]
 pub struct BoxSpec {
     /// What the box can reach.
     pub network: Network,
@@ -35,6 +36,12 @@ pub struct BoxSpec {
     pub read_only_rootfs: bool,
     /// Who commands run as.
     pub user: User,
+    /// The home of that user, unless it is root: the box's own place, or what is mounted there.
+    #[serde(default = "workspace")]
+    pub home: GuestPath,
+    /// Whether root of the box has capabilities over what is the box's own, where the backend can give them.
+    #[serde(default)]
+    pub root_capabilities: bool,
     /// Which system calls there are.
     pub syscalls: SyscallSet,
     /// Where the box keeps what it stores.
@@ -127,6 +134,14 @@ pub enum Persistence {
 const RESERVED_TARGETS: [&str; 13] =
     ["/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/boot", "/run"];
 
+/// The usual home.
+pub(crate) fn workspace() -> GuestPath {
+    GuestPath::parse("home", limits::WORKSPACE).unwrap_or_else(|_| GuestPath::root())
+}
+
+/// Places of a box that belong to somebody else than its user.
+const HOMES_OF_OTHERS: [&str; 2] = ["/root", "/tmp"];
+
 impl BoxSpec {
     /// Checks every field; the error names the field, the value and what is allowed.
     pub fn validate(&self) -> Result<()> {
@@ -145,6 +160,12 @@ impl BoxSpec {
         whole("disk_mb", self.disk_mb, 0, limits::DISK_MB_MAX)?;
         whole("user", self.user.uid.into(), 0, limits::GUEST_ID_MAX.into())?;
         whole("group", self.user.gid.into(), 0, limits::GUEST_ID_MAX.into())?;
+        check_target("mount_path", &self.home)?;
+        let is_mounted = self.mounts.iter().any(|mount| mount.target == self.home);
+        if !is_mounted && HOMES_OF_OTHERS.contains(&self.home.as_str()) {
+            let allowed = "a directory of its own, such as /workspace or /home/user";
+            return Err(Invalid::new("mount_path", self.home.as_str(), allowed).into());
+        }
         self.validate_mounts()
     }
 
@@ -177,21 +198,26 @@ impl BoxSpec {
 
 impl MountSpec {
     fn validate(&self) -> Result<()> {
-        let target = self.target.as_str();
-        let refuse = |allowed: &str| Err(Invalid::new("mount_path", target, allowed).into());
-        if target == "/" {
-            return refuse("a directory below /, such as /workspace");
-        }
-        let reserved = |place: &&str| GuestPath::parse("mount_path", place).is_ok_and(|p| self.target.is_within(&p));
-        if RESERVED_TARGETS.iter().any(reserved) {
-            return refuse("a place that is not part of the box's own system, such as /workspace or /mnt/data");
-        }
-        // Engines write mounts as `a:b:c` or `k=v,k=v`; a path that could be read as two is refused on every backend.
-        if target.contains([':', ',', ' ', '\\', '"']) {
-            return refuse("no colons, commas, blanks, quotes or backslashes");
-        }
-        Ok(())
+        check_target("mount_path", &self.target)
     }
+}
+
+/// Refuses what is the box's own system, and what could be read as something else than one path.
+fn check_target(field: &'static str, path: &GuestPath) -> Result<()> {
+    let target = path.as_str();
+    let refuse = |allowed: &str| Err(Invalid::new(field, target, allowed).into());
+    if target == "/" {
+        return refuse("a directory below /, such as /workspace");
+    }
+    let reserved = |place: &&str| GuestPath::parse(field, place).is_ok_and(|p| path.is_within(&p));
+    if RESERVED_TARGETS.iter().any(reserved) {
+        return refuse("a place that is not part of the box's own system, such as /workspace or /mnt/data");
+    }
+    // Engines write mounts as `a:b:c` or `k=v,k=v`; a path that could be read as two is refused on every backend.
+    if target.contains([':', ',', ' ', '\\', '"']) {
+        return refuse("no colons, commas, blanks, quotes or backslashes");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -225,6 +251,15 @@ mod tests {
         assert_eq!(field(&BoxSpec { disk_mb: u64::MAX, ..spec() }), Some("disk_mb"));
         assert_eq!(field(&BoxSpec { user: User { uid: 65535, gid: 0 }, ..spec() }), Some("user"));
         assert_eq!(field(&BoxSpec { user: User { uid: 1, gid: u32::MAX }, ..spec() }), Some("group"));
+    }
+
+    #[test]
+    fn a_home_is_a_place_of_its_own() {
+        let at = |home: &str| field(&BoxSpec { home: home.parse().unwrap(), ..spec() });
+        for bad in ["/", "/root", "/tmp", "/proc/self", "/usr/share", "/etc", "/a b"] {
+            assert_eq!(at(bad), Some("mount_path"), "{bad}");
+        }
+        assert_eq!((at("/home/user"), at("/workspace"), at("/srv/work")), (None, None, None));
     }
 
     #[test]

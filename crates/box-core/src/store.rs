@@ -1,5 +1,6 @@
 //! What is remembered across restarts of the server. The service holds the truth while it runs; this is its memory.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -32,6 +33,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The definitions of MCP servers that callers made, of all tenants.
     async fn mcp_servers(&self) -> Result<Vec<McpServerRow>>;
+
+    /// What is remembered of sandboxes besides their sessions, of all tenants.
+    async fn sandboxes(&self) -> Result<Vec<SandboxRow>>;
 }
 
 /// What a writer waits for.
@@ -66,6 +70,10 @@ pub enum Change {
     PutMcpServer(Box<McpServerRow>),
     /// The definition of an MCP server is forgotten.
     DeleteMcpServer(McpServerKey),
+    /// A sandbox, new or changed.
+    PutSandbox(Box<SandboxRow>),
+    /// A sandbox is forgotten.
+    DeleteSandbox(SessionKey),
 }
 
 /// Everything that is remembered of sessions.
@@ -138,6 +146,9 @@ pub struct ExecRow {
     pub process: Option<ProcessId>,
     /// The caller's key, and what the call looked like.
     pub idempotency: Option<(String, String)>,
+    /// What the door through which it came noted of it.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 /// What is remembered of a managed process.
@@ -186,9 +197,88 @@ impl fmt::Debug for McpServerRow {
     }
 }
 
+/// What is remembered of a sandbox: what its door knows and its session does not. The session has the same id.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxRow {
+    /// Its session.
+    pub key: SessionKey,
+    /// The template that it was made from, as its maker called it.
+    pub template: String,
+    /// What its maker wrote on it, to find it by.
+    pub metadata: BTreeMap<String, String>,
+    /// Variables of everything that runs in it.
+    pub env: BTreeMap<String, String>,
+    /// When it was made.
+    pub started_at: Timestamp,
+    /// When it ends; of one that is stopped, when that was.
+    pub ends_at: Timestamp,
+    /// For how long it was made, in seconds; one that goes on by itself has this long again.
+    pub timeout_sec: u64,
+    /// Whether its end only stops it where it is.
+    pub auto_pause: bool,
+    /// Whether it goes on when somebody wants something of it.
+    pub auto_resume: bool,
+    /// What opens its inside.
+    pub access_token: String,
+    /// What opens its ports, where not everybody may.
+    pub traffic_token: Option<String>,
+    /// Whether it was to have a way out, as its maker said.
+    pub allow_internet_access: Option<bool>,
+    /// What else was said about its network, as it was said.
+    pub network: Option<Value>,
+    /// Directories that outlive it, by name, and where it has them.
+    #[serde(default)]
+    pub volume_mounts: Vec<SandboxVolume>,
+    /// The key of the call that made it, and a digest of what was asked.
+    #[serde(default)]
+    pub idempotency: Option<(String, String)>,
+}
+
+/// A directory that outlives a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxVolume {
+    /// What it is called.
+    pub name: String,
+    /// Where it is in the sandbox.
+    pub path: String,
+}
+
+impl fmt::Debug for SandboxRow {
+    /// Without tokens and variables, which are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, template, started_at, ends_at, .. } = self;
+        let mut shown = f.debug_struct("SandboxRow");
+        shown.field("key", key).field("template", template).field("started_at", started_at);
+        shown.field("ends_at", ends_at).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_secrets_of_a_sandbox_are_not_printed() {
+        let row = SandboxRow {
+            key: SessionKey { tenant: TenantId::default(), id: "i1".parse().unwrap() },
+            template: "base".into(),
+            metadata: BTreeMap::new(),
+            env: [("KEY".to_owned(), "sesame".to_owned())].into(),
+            started_at: Timestamp::UNIX_EPOCH,
+            ends_at: Timestamp::UNIX_EPOCH,
+            timeout_sec: 300,
+            auto_pause: false,
+            auto_resume: false,
+            access_token: "sesame".into(),
+            traffic_token: Some("sesame".into()),
+            allow_internet_access: None,
+            network: Some(serde_json::json!({ "egressProxy": { "password": "sesame" } })),
+            volume_mounts: Vec::new(),
+            idempotency: None,
+        };
+        let shown = format!("{:?}", Change::PutSandbox(Box::new(row)));
+        assert!(shown.contains("base") && !shown.contains("sesame"), "{shown}");
+    }
 
     #[test]
     fn the_definition_of_an_mcp_server_is_not_printed() {

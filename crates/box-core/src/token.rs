@@ -1,8 +1,9 @@
 //! Tokens: what opens a door. Only a hash is kept, so whoever reads the store can open nothing.
 //!
-//! A token is written `sbx_<id>_<secret>`. The id is public: it finds the row. The secret has 256 random bits, so one plain
+//! A token is written `sbx_<id>_<secret>`, or `e2b_<id><secret>` for clients that take nothing else. The id is public: it finds the row. The secret has 256 random bits, so one plain
 //! SHA-256 is enough to keep it by; slow hashes are for words that people choose.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -18,6 +19,9 @@ use crate::{Error, Result, random};
 
 /// What every token starts with, so that people and scanners for leaked secrets know it when they see it.
 const PREFIX: &str = "sbx_";
+
+/// What the same token starts with for clients that take only keys of E2B's form: this, and hexadecimal digits.
+const E2B_PREFIX: &str = "e2b_";
 
 /// Random bytes of an id.
 const ID_BYTES: usize = 6;
@@ -70,6 +74,11 @@ impl Secret {
     pub fn expose(&self) -> &str {
         &self.0
     }
+
+    /// The same token, spelled as a key of E2B. Whoever calls this decides where it goes.
+    pub fn expose_as_e2b_key(&self) -> String {
+        format!("{E2B_PREFIX}{}", self.0.trim_start_matches(PREFIX).replace('_', ""))
+    }
 }
 
 impl fmt::Debug for Secret {
@@ -119,6 +128,7 @@ pub fn check(rows: &[TokenRow], presented: &str, now: Timestamp) -> Result<Calle
     if presented.len() > PRESENTED_BYTES_MAX {
         return Err(Denied::Unknown);
     }
+    let presented = &*usual_spelling(presented);
     let hash = sha256(presented.as_bytes());
     let row = id_of(presented).and_then(|id| rows.iter().find(|row| row.id == id));
     // Hashed and compared in any case, so that the time taken does not tell whether there is a token of that id.
@@ -137,6 +147,22 @@ pub fn check(rows: &[TokenRow], presented: &str, now: Timestamp) -> Result<Calle
         mcp: row.mcp.clone(),
         query_id: None,
     })
+}
+
+/// Whether a text has the form of E2B's keys, whoever made it.
+pub fn is_e2b_key(text: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.len() <= PRESENTED_BYTES_MAX
+        && text.strip_prefix(E2B_PREFIX).is_some_and(|digits| !digits.is_empty() && digits.bytes().all(is_digit))
+}
+
+/// A token as it is hashed, whichever way it is spelled.
+fn usual_spelling(presented: &str) -> Cow<'_, str> {
+    let digits = presented.strip_prefix(E2B_PREFIX).filter(|_| is_e2b_key(presented));
+    match digits.and_then(|digits| digits.split_at_checked(2 * ID_BYTES)) {
+        Some((id, secret)) => format!("{PREFIX}{id}_{secret}").into(),
+        None => presented.into(),
+    }
 }
 
 /// The public part of a presented token.
@@ -202,6 +228,25 @@ mod tests {
         assert!(!format!("{row:?}{secret:?}").contains(random));
         assert_eq!(format!("{secret:?}"), "Secret(..)");
         assert_ne!(secret.expose(), minted("a", None).0.expose());
+    }
+
+    #[test]
+    fn a_token_can_be_spelled_as_a_key_of_e2b() {
+        let (secret, row) = minted("a", None);
+        let key = secret.expose_as_e2b_key();
+        assert!(is_e2b_key(&key) && key.len() == 4 + 12 + 64, "{key}");
+        let rows = [row];
+        assert_eq!(check(&rows, &key, now()), check(&rows, secret.expose(), now()));
+        assert!(check(&rows, &key, now()).is_ok());
+        let swapped = format!("e2b_{}", &key[5..]);
+        for bad in
+            [&key[..key.len() - 1], &format!("{key}0"), &key.to_uppercase(), &swapped, "e2b_", "e2b_é00000000000"]
+        {
+            assert_eq!(check(&rows, bad, now()), Err(Denied::Unknown), "{bad}");
+        }
+        for other in ["e2b_", "e2b_0G", "E2B_00", "sbx_00", ""] {
+            assert!(!is_e2b_key(other), "{other}");
+        }
     }
 
     #[test]

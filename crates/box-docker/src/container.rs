@@ -245,15 +245,18 @@ pub(crate) fn places(spec: &BoxSpec, user: User, image_volumes: &[GuestPath]) ->
     };
     let mut places = Vec::new();
     if spec.persistence == Persistence::Memory {
-        let path = known(WORKSPACE);
+        let path = spec.home.clone();
         places.push(Place { path, bytes_max: disk, inodes_max: inodes, mode: 0o755, owned: true });
+    }
+    if spec.home != known(WORKSPACE) {
+        places.push(side(&known(WORKSPACE), 0o755, true));
     }
     places.push(side(&known("/tmp"), 0o1777, false));
     if user.uid == 0 {
         places.push(side(&known("/root"), 0o700, true));
     }
     for volume in image_volumes {
-        if !places.iter().any(|place| place.path == *volume) && volume.as_str() != WORKSPACE {
+        if !places.iter().any(|place| place.path == *volume) && *volume != spec.home {
             places.push(side(volume, 0o755, true));
         }
     }
@@ -280,14 +283,18 @@ fn tmpfs(spec: &BoxSpec, facts: &Facts<'_>) -> HashMap<String, String> {
     }
     all.extend(HIDDEN.map(|path| (path.to_owned(), "ro,nosuid,nodev,noexec,size=4096,mode=0555".to_owned())));
     if facts.mounts == Mounts::Attached {
-        let workspace = known(WORKSPACE);
         let is_directory = |mount: &&box_core::MountSpec| !facts.mounted_files.contains(&mount.target);
-        for mount in spec.mounts.iter().filter(is_directory).filter(|mount| !mount.target.is_within(&workspace)) {
+        for mount in spec.mounts.iter().filter(is_directory).filter(|mount| is_outside(spec, &mount.target)) {
             let placeholder = "ro,nosuid,nodev,noexec,size=4096,mode=0555".to_owned();
             all.entry(mount.target.as_str().to_owned()).or_insert(placeholder);
         }
     }
     all
+}
+
+/// Whether a place lies neither in the workspace nor at home, where places can be made later.
+fn is_outside(spec: &BoxSpec, target: &GuestPath) -> bool {
+    !target.is_within(&known(WORKSPACE)) && !target.is_within(&spec.home)
 }
 
 /// Options of a mount, all of them ours.
@@ -317,11 +324,10 @@ fn mounts(spec: &BoxSpec, facts: &Facts<'_>) -> Vec<Mount> {
     };
     // A place for a file that is put there later. Any file of ours will do, and this one is in the box anyway.
     if let (Mounts::Attached, Way::Shared { agent, .. }) = (facts.mounts, facts.way) {
-        let workspace = known(WORKSPACE);
-        let outside = facts.mounted_files.iter().filter(|target| !target.is_within(&workspace));
+        let outside = facts.mounted_files.iter().filter(|target| is_outside(spec, target));
         all.extend(outside.map(|target| bind(agent, target.as_str(), true)));
     }
-    all.extend(facts.disk.map(|disk| bind(disk, WORKSPACE, false)));
+    all.extend(facts.disk.map(|disk| bind(disk, spec.home.as_str(), false)));
     if facts.mounts == Mounts::Bound {
         all.extend(spec.mounts.iter().map(|mount| {
             let mut bound = bind(&mount.source, mount.target.as_str(), mount.mode == MountMode::Ro);

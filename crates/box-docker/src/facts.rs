@@ -1,7 +1,7 @@
 //! What an engine is like, asked once when it is opened.
 
 use bollard::models::SystemInfo;
-use box_core::Result;
+use box_core::{Account, Result};
 use box_wire::User;
 
 use crate::client::Client;
@@ -93,14 +93,15 @@ impl EngineFacts {
     }
 }
 
-/// Nobody of a container is the host's root. Whatever else was asked is granted where we can give files to that user.
+/// Nobody of a container is the host's root, and the ordinary user of a box is not whoever has that number on the host. Whatever else
+/// was asked is granted where we can give files to that user.
 fn workload(ids: Ids, reach: Reach, own: Option<User>, asked: User) -> User {
     let reserved = User { uid: box_host::WORKSPACE_OWNER, gid: box_host::WORKSPACE_OWNER };
     match (ids, own) {
         // Root of a mapped container is whoever the engine maps it to, and who owns what we put there.
         (Ids::Mapped, _) => User::ROOT,
         (Ids::Same, Some(own)) if reach == Reach::Shared => own,
-        (Ids::Same, _) if asked.uid == 0 || asked.gid == 0 => reserved,
+        (Ids::Same, _) if asked.uid == 0 || asked.gid == 0 || asked == Account::User.user() => reserved,
         (Ids::Same, _) => asked,
     }
 }
@@ -118,12 +119,13 @@ mod tests {
 
     #[test]
     fn nobody_in_a_container_is_the_hosts_root() {
-        let (root, other) = (User::ROOT, User { uid: 1000, gid: 1000 });
+        let (root, other, user) = (User::ROOT, User { uid: 1001, gid: 1001 }, Account::User.user());
         let reserved = User { uid: box_host::WORKSPACE_OWNER, gid: box_host::WORKSPACE_OWNER };
         let mixed = User { uid: 1000, gid: 0 };
         let table = [
             (Ids::Same, Reach::Shared, None, root, reserved),
             (Ids::Same, Reach::Shared, None, other, other),
+            (Ids::Same, Reach::Shared, None, user, reserved),
             (Ids::Same, Reach::Shared, None, mixed, reserved),
             (Ids::Same, Reach::Remote, Some(other), root, reserved),
             (Ids::Same, Reach::Shared, Some(other), root, other),

@@ -1,6 +1,7 @@
 //! What a container really enforces, told from what the kernel, the agent and the engine say of it.
 
 use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Persistence};
+use box_host::standard;
 use box_wire::User;
 use box_wire::message::Verified;
 
@@ -83,7 +84,7 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
         Wall::OwnKernel => "a kernel of its own, which answers every system call",
     };
     guarantees.set(Dimension::Syscalls, confined, format!("{wall}; no capability in any set, no_new_privs"));
-    set_identity(&mut guarantees, findings);
+    set_identity(&mut guarantees, spec, findings);
     let why = "a walk over descendants, then the whole container: an engine lets nobody make cgroups inside of one";
     guarantees.set(Dimension::Kill, Level::Soft, why);
     guarantees
@@ -167,7 +168,7 @@ fn unbounded(spec: &BoxSpec, findings: &Findings<'_>) -> Vec<String> {
     open
 }
 
-fn set_identity(guarantees: &mut Guarantees, findings: &Findings<'_>) {
+fn set_identity(guarantees: &mut Guarantees, spec: &BoxSpec, findings: &Findings<'_>) {
     let User { uid, .. } = findings.workload;
     let own = rustix::process::geteuid();
     let (level, why) = match findings.ids {
@@ -182,7 +183,8 @@ fn set_identity(guarantees: &mut Guarantees, findings: &Findings<'_>) {
             (Level::Soft, format!("user {uid} of the host, without rights; ask for no user to get one of its own"))
         }
     };
-    guarantees.set(Dimension::Identity, level, why);
+    let root = if spec.root_capabilities { standard::NO_ROOT_CAPABILITIES } else { "" };
+    guarantees.set(Dimension::Identity, level, format!("{why}{root}"));
 }
 
 #[cfg(test)]
@@ -211,7 +213,8 @@ mod tests {
         }
     }
 
-    const VERIFIED: Verified = Verified { landlock_abi: 7, workload_confined: true, read_only_mounts: 1 };
+    static VERIFIED: Verified =
+        Verified { landlock_abi: 7, workload_confined: true, root_capabilities: Vec::new(), read_only_mounts: 1 };
 
     #[test]
     fn a_hardened_container_holds_everything_but_the_kill() {

@@ -3,7 +3,7 @@
 use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, Grant, MountMode};
 use box_host::standard;
-use box_wire::plan::{Lifeline, Memory, Sight, Tracking};
+use box_wire::plan::{Bounding, Lifeline, Memory, Sight, Tracking};
 use box_wire::{GuestPath, Lodging, User};
 
 use crate::container::{known, places};
@@ -18,6 +18,7 @@ pub(crate) fn lodging(
 ) -> Lodging {
     Lodging {
         workload,
+        agent: None,
         sights,
         directories: Vec::new(),
         rlimits: standard::rlimits(spec, true),
@@ -31,6 +32,7 @@ pub(crate) fn lodging(
         journal_in_box: None,
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
         maker: None,
+        bounding: Bounding::Empty,
     }
 }
 

@@ -180,6 +180,7 @@ fn has_usual_shape(inner: &Inner, spec: &BoxSpec) -> bool {
         && spec.read_only_rootfs
         && spec.persistence == Persistence::Memory
         && spec.syscalls == SyscallSet::Default
+        && spec.home == usual().home
         && mounts_fit
         && disk_fits
         && limits_fit

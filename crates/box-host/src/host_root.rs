@@ -47,6 +47,8 @@ pub struct HostRoot {
     pub links: Vec<(GuestPath, String)>,
     /// Directories below `/usr`, parents first, into which a box with a writable root can write.
     pub directories: Vec<String>,
+    /// The shell that people expect: `/bin/bash` where there is one.
+    pub shell: &'static str,
 }
 
 impl HostRoot {
@@ -60,6 +62,7 @@ impl HostRoot {
         let mut found = Self::default();
         found.add_tree(root, "usr");
         found.directories = directories(&root.join("usr"));
+        found.shell = if root.join("bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
         for name in PROGRAMS {
             match std::fs::read_link(root.join(name)) {
                 Ok(target) => found.add_link(name, &target),

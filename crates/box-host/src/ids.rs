@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::WORKSPACE_OWNER;
 use crate::mounts::write_file;
-use box_core::{Error, Result, random};
+use box_core::{Account, Error, Result, random};
 use box_wire::User;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -71,6 +71,18 @@ impl IdMaps {
             }
             _ => Self { users: vec![(0, uid, 1)], groups: vec![(0, gid, 1)], writer: Writer::SingleId },
         }
+    }
+
+    /// Who a box's commands really are when they shall be this user: root instead of the ordinary user of a box, where the maps do
+    /// not know that one. Whoever asks for somebody else who is not there is told so later.
+    pub fn workload(&self, asked: User) -> User {
+        let is_known = self.host_user(asked.uid).is_some() && self.host_group(asked.gid).is_some();
+        if is_known || asked != Account::User.user() { asked } else { User::ROOT }
+    }
+
+    /// Whether agent and workload are different users, and there are more than those two.
+    pub fn has_users(&self) -> bool {
+        self.writer != Writer::SingleId
     }
 
     /// Who the agent becomes: an id of its own where there is one.
@@ -248,6 +260,17 @@ mod tests {
         assert_eq!(IdMaps::of_range(0).host_user(0), Some(FIRST_ID));
         assert_eq!(IdMaps::of_range(1).host_user(0), Some(FIRST_ID + RANGE_IDS));
         assert_eq!(IdMaps::of_range(0).host_user(AGENT_ID + 1), None);
+    }
+
+    #[test]
+    fn the_ordinary_user_is_root_where_a_box_does_not_have_it() {
+        let (user, other) = (Account::User.user(), User { uid: 2000, gid: 2000 });
+        let maps = |lines: Vec<_>, writer| IdMaps { users: lines.clone(), groups: lines, writer };
+        assert_eq!(IdMaps::of_range(7).workload(user), user);
+        let few = maps(share(1000, (5, 10)), Writer::NewIdMap);
+        assert_eq!((few.workload(user), few.workload(other)), (User::ROOT, other));
+        let single = maps(vec![(0, 1000, 1)], Writer::SingleId);
+        assert_eq!((single.workload(user), single.has_users()), (User::ROOT, false));
     }
 
     #[test]

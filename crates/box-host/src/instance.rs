@@ -135,8 +135,8 @@ fn run_dir(state: &Path) -> Option<PathBuf> {
     Some(base.join("strongbox").join(format!("{start:016x}")))
 }
 
-/// Opens a directory of ours, making it if need be.
-fn open_private(path: &Path) -> Result<OwnedFd> {
+/// Opens a directory of ours, making it if need be, and refuses one that others can change.
+pub fn open_private(path: &Path) -> Result<OwnedFd> {
     let failed = |error: std::io::Error| Error::io(format!("opening the state directory {}", path.display()), error);
     if !path.exists() {
         let mut builder = std::fs::DirBuilder::new();

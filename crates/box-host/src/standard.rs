@@ -1,7 +1,6 @@
 //! What every box has, whoever makes it: devices, what of `/proc` is hidden, accounts, limits per process.
 
 use box_core::BoxSpec;
-use box_core::limits::WORKSPACE;
 use box_wire::User;
 
 /// Devices of a box. All harmless, and all there are.
@@ -31,16 +30,20 @@ pub const MASKED: [&str; 10] = [
     "/proc/scsi",
 ];
 
-/// Everybody there is in a box: root, nobody, and the workload if it is somebody else.
-pub fn accounts(User { uid, gid }: User) -> (String, String) {
-    let user = if uid == 0 { String::new() } else { format!("user:x:{uid}:{gid}:user:{WORKSPACE}:/bin/sh\n") };
+/// Everybody there is in a box, all with the same shell: root, nobody, and the workload if it is somebody else, who is at home in
+/// `home`.
+pub fn accounts(User { uid, gid }: User, home: &str, shell: &str) -> (String, String) {
+    let user = if uid == 0 { String::new() } else { format!("user:x:{uid}:{gid}:user:{home}:{shell}\n") };
     let group = if gid == 0 { String::new() } else { format!("user:x:{gid}:\n") };
     let nobody = "nobody:x:65534:65534:nobody:/nonexistent:/bin/false";
     (
-        format!("root:x:0:0:root:/root:/bin/sh\n{user}{nobody}\n"),
+        format!("root:x:0:0:root:/root:{shell}\n{user}{nobody}\n"),
         format!("root:x:0:\ntty:x:5:\n{group}nogroup:x:65534:\n"),
     )
 }
+
+/// Said of a box whose profile gives root capabilities, by a backend whose boxes have one user only.
+pub const NO_ROOT_CAPABILITIES: &str = "; all commands of the box are that one user, and nobody in it has a capability";
 
 /// Limits per process that every kernel knows. They are not what holds a box, but they keep one process from being a nuisance to the others.
 pub const USUAL_LIMITS: [(u32, u64, u64); 3] = [

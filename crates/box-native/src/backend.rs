@@ -11,14 +11,14 @@ use box_core::{
     Stats,
 };
 use box_host::cgroup::{BoxCgroup, Cgroups};
-use box_host::ids::Ranges;
+use box_host::ids::{IdMaps, Ranges};
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::live::{self, LiveBoxes};
 use box_host::local::{self, Places, Record};
 use box_host::network::Method;
 use box_host::{blocking, doctor, journal, record};
 use box_images::{Images, ImagesConfig};
-use box_wire::BoxId;
+use box_wire::{BoxId, User};
 use rustix::fs::{Mode, OFlags};
 
 use crate::skeleton::Skeleton;
@@ -67,6 +67,8 @@ pub(crate) struct Inner {
     pub(crate) cgroups: Cgroups,
     /// Where ranges of ids are claimed; root only.
     pub(crate) ranges: Option<Ranges>,
+    /// The ids of every box of an ordinary user, found when first needed.
+    rootless_maps: OnceLock<IdMaps>,
     pub(crate) way: Way,
     pub(crate) mount_policy: MountPolicy,
     pub(crate) network_method: Option<Method>,
@@ -121,6 +123,7 @@ impl Native {
             starters: Starters::default(),
             skeleton: OnceLock::new(),
             host_trees: HostTrees::default(),
+            rootless_maps: OnceLock::new(),
             boxes: LiveBoxes::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -147,7 +150,18 @@ impl Native {
 }
 
 impl Inner {
+    /// The ids of a box: those of its range, else what an ordinary user can have.
+    pub(crate) fn maps(&self, range: Option<u32>) -> IdMaps {
+        range.map_or_else(|| self.rootless_maps.get_or_init(IdMaps::rootless).clone(), IdMaps::of_range)
+    }
+
+    /// Who commands really are. Every range has the ordinary user of a box.
+    fn workload(&self, user: User) -> User {
+        if self.ranges.is_some() { user } else { self.maps(None).workload(user) }
+    }
+
     fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
+        let spec = &BoxSpec { user: self.workload(spec.user), ..spec.clone() };
         let directory = self.instance.make_box(id)?;
         let made = match spawn::create(self, id, spec, directory) {
             Ok(made) => made,
@@ -188,6 +202,10 @@ impl Inner {
 impl Backend for Native {
     fn name(&self) -> BackendName {
         BackendName::Native
+    }
+
+    fn workload(&self, user: User) -> User {
+        self.inner.workload(user)
     }
 
     async fn open_source(&self, mount: &MountSpec) -> Result<OwnedFd> {

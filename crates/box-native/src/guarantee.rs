@@ -4,6 +4,7 @@ use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Network, Persis
 use box_host::cgroup::Enforced;
 use box_host::ids::Writer;
 use box_host::network::Method;
+use box_wire::RootCapability;
 use box_wire::message::Verified;
 
 /// Everything that was found to be true of a finished box.
@@ -33,6 +34,9 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     guarantees.set(Dimension::Memory, held(enforced.memory), memory);
     if enforced.pids {
         guarantees.set(Dimension::Pids, Level::Hard, by_cgroup(true, format!("{} processes", spec.pids_limit)));
+    } else if verified.root_capabilities.contains(&RootCapability::Setuid) {
+        let why = format!("{} processes by a limit per user, and root can be many users; {NO_CGROUP}", spec.pids_limit);
+        guarantees.set(Dimension::Pids, Level::Absent, why);
     } else {
         let why = format!("{} processes by a limit per user; {NO_CGROUP}", spec.pids_limit);
         guarantees.set(Dimension::Pids, Level::Soft, why);
@@ -53,9 +57,13 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     guarantees.set(
         Dimension::Syscalls,
         held(verified.workload_confined),
-        "an allow-list of system calls, no capability in any set, no_new_privs",
+        if verified.root_capabilities.is_empty() {
+            "an allow-list of system calls, no capability in any set, no_new_privs"
+        } else {
+            "an allow-list of system calls, no capability but root's over what is the box's own, no_new_privs"
+        },
     );
-    set_identity(&mut guarantees, *writer);
+    set_identity(&mut guarantees, spec, *writer, &verified.root_capabilities);
     if enforced.kill {
         guarantees.set(Dimension::Kill, Level::Hard, "one cgroup per exec, killed as a whole");
     } else {
@@ -82,7 +90,7 @@ fn set_disk(guarantees: &mut Guarantees, spec: &BoxSpec) {
     guarantees.set(Dimension::DiskInodes, level, format!("{place} of {inodes} files{note}"));
 }
 
-fn set_identity(guarantees: &mut Guarantees, writer: Writer) {
+fn set_identity(guarantees: &mut Guarantees, spec: &BoxSpec, writer: Writer, root: &[RootCapability]) {
     let (level, why) = match writer {
         Writer::Ourselves => (Level::Hard, "a range of ids of its own; no account of the host is in it"),
         Writer::NewIdMap => (
@@ -94,5 +102,41 @@ fn set_identity(guarantees: &mut Guarantees, writer: Writer) {
             "agent and workload share the id of the user who runs strongbox; install uidmap and add subordinate ids",
         ),
     };
-    guarantees.set(Dimension::Identity, level, why);
+    guarantees.set(Dimension::Identity, level, format!("{why}{}", told_of_root(spec, writer, root)));
+}
+
+/// What root of the box may do, where its profile says that it may do something.
+fn told_of_root(spec: &BoxSpec, writer: Writer, root: &[RootCapability]) -> String {
+    if !spec.root_capabilities {
+        return String::new();
+    }
+    if writer == Writer::SingleId {
+        return "; root and user are the same here, and root has no capability".to_owned();
+    }
+    let has = root.iter().map(|capability| capability.as_str()).collect::<Vec<_>>().join(", ");
+    let lacks = if root.contains(&RootCapability::Kill) { "" } else { ", but not kill, for which cgroups are needed" };
+    format!("; root of the box has {has} over what is the box's own{lacks}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use box_core::Profile;
+
+    #[test]
+    fn what_root_may_do_is_told_where_its_profile_gives_it_something() {
+        let (plain, given) = (Profile::default().spec(), Profile::built_in("e2b").unwrap().spec());
+        let all = RootCapability::ALL;
+        assert_eq!(told_of_root(&plain, Writer::Ourselves, &[]), "");
+        assert_eq!(
+            told_of_root(&given, Writer::Ourselves, &all),
+            "; root of the box has chown, dac_override, fowner, setuid, setgid, kill, net_bind_service over what is the box's own"
+        );
+        let without_kill: Vec<_> = all.into_iter().filter(|one| *one != RootCapability::Kill).collect();
+        assert!(
+            told_of_root(&given, Writer::NewIdMap, &without_kill)
+                .ends_with("but not kill, for which cgroups are needed")
+        );
+        assert!(told_of_root(&given, Writer::SingleId, &[]).contains("no capability"));
+    }
 }

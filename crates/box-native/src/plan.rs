@@ -6,10 +6,10 @@ use box_core::{BoxSpec, MountMode, Network, Persistence};
 use box_host::host_root::{HostRoot, TreeKind};
 use box_host::standard::{self, DEVICE_LINKS, DEVICES, MASKED};
 use box_wire::plan::{Access, Lifeline, Memory, Plan, Root, Step, Storage, Tracking};
-use box_wire::{BoxId, GuestPath, User};
+use box_wire::{BoxId, GuestPath, RootCapability, User};
 
 /// Settings of the box's own namespaces: no further user namespace, without which nobody here can make any other, and low ports
-/// for everybody, since nobody has capabilities.
+/// for everybody, since hardly anybody has capabilities.
 const SETTINGS: [(&str, &str); 2] = [("user/max_user_namespaces", "0"), ("net/ipv4/ip_unprivileged_port_start", "0")];
 
 /// Empty directories that programs expect, and places on which something is mounted.
@@ -73,6 +73,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) resolver: Option<String>,
     /// Whether the kernel counts the box's processes; else a limit per user has to do.
     pub(crate) pids_counted: bool,
+    /// What root of the box is given.
+    pub(crate) root_capabilities: Vec<RootCapability>,
 }
 
 /// A plan whose trees, storage and descriptors are filled in when they are opened.
@@ -89,7 +91,8 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
     let root = match facts.host_root {
         Some(_) if shares => Root::Tree(site.source(Source::Skeleton)),
         Some(host) => {
-            site.steps.extend(skeleton(host, spec.user));
+            let accounts = standard::accounts(spec.user, spec.home.as_str(), host.shell);
+            site.steps.extend(skeleton(host, &site.own_directories(), accounts));
             Root::Empty
         }
         None => Root::Overlay(site.source(Source::Image)),
@@ -101,7 +104,7 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
     site.steps.push(Step::Proc { path: known("/proc") });
     site.steps.extend(MASKED.map(|path| Step::Mask { path: known(path) }));
     site.writable.push(known("/proc"));
-    site.work_places(shares);
+    site.work_places(facts, shares);
     site.names(facts, shares);
     site.mounts();
     site.seal();
@@ -109,6 +112,7 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
     let plan = Plan {
         agent: facts.agent,
         workload: spec.user,
+        root_capabilities: facts.root_capabilities.clone(),
         hostname: facts.id.as_str().to_owned(),
         trees: Vec::new(),
         storage: Storage::Tmpfs { bytes_max: spec.disk_bytes_max(), inodes_max: spec.disk_inodes_max() },
@@ -131,16 +135,21 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
 /// Whether this box can stand on the shared skeleton: nothing of it is to be written, and all its mounts go to places that are
 /// there. Only the default user has a line in the shared list of accounts.
 fn shares_skeleton(spec: &BoxSpec, facts: &Facts<'_>) -> bool {
-    let below = |mount: &box_core::MountSpec| mount.target.is_within(&known(WORKSPACE));
-    facts.shares_skeleton && spec.read_only_rootfs && spec.user == User::ROOT && spec.mounts.iter().all(below)
+    let below = |path: &GuestPath| path.is_within(&known(WORKSPACE));
+    facts.shares_skeleton
+        && spec.read_only_rootfs
+        && spec.user == User::ROOT
+        && spec.mounts.iter().map(|mount| &mount.target).chain([&spec.home]).all(below)
 }
 
-/// Everything of a root without an image that does not differ from box to box.
-pub(crate) fn skeleton(host: &HostRoot, user: User) -> Vec<Step> {
+/// Everything of a root without an image that does not differ from box to box, but for the directories `own`, which the box makes
+/// itself, and for its accounts.
+pub(crate) fn skeleton(host: &HostRoot, own: &[GuestPath], (users, groups): (String, String)) -> Vec<Step> {
     let directory = |path: &GuestPath| Step::Directory { path: path.clone(), mode: 0o755, owner: User::ROOT };
     let link = |path: &str, target: &str| Step::Symlink { path: known(path), target: target.to_owned() };
     let file = |path: &str, text: &str| Step::File { path: known(path), mode: 0o644, contents: text.into() };
-    let mut steps: Vec<Step> = DIRECTORIES.iter().map(|path| directory(&known(path))).collect();
+    let common = DIRECTORIES.iter().map(|path| known(path)).filter(|path| !own.contains(path));
+    let mut steps: Vec<Step> = common.map(|path| directory(&path)).collect();
     for (_, target, kind) in &host.trees {
         steps.push(match kind {
             TreeKind::Directory => directory(target),
@@ -151,7 +160,6 @@ pub(crate) fn skeleton(host: &HostRoot, user: User) -> Vec<Step> {
         steps.push(Step::File { path: path.clone(), mode: 0o644, contents: contents.clone() });
     }
     steps.extend(host.links.iter().map(|(path, target)| Step::Symlink { path: path.clone(), target: target.clone() }));
-    let (users, groups) = standard::accounts(user);
     steps.push(file("/etc/passwd", &users));
     steps.push(file("/etc/group", &groups));
     steps.push(file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n"));
@@ -216,23 +224,45 @@ impl Site<'_> {
         self.writable.push(known("/dev"));
     }
 
-    /// Where the workload can write. On a read-only root these are mounts of the storage, else plain directories.
-    fn work_places(&mut self, shared: bool) {
+    /// Where the workload can write, with modes and owners.
+    fn places(&self) -> Vec<(GuestPath, u32, User)> {
         let owner = self.spec.user;
-        let mut places = vec![(WORKSPACE, 0o755, owner), ("/tmp", 0o1777, User::ROOT), ("/root", 0o700, User::ROOT)];
+        let mut places = vec![
+            (known(WORKSPACE), 0o755, owner),
+            (known("/tmp"), 0o1777, User::ROOT),
+            (known("/root"), 0o700, User::ROOT),
+        ];
+        if self.spec.home != known(WORKSPACE) {
+            places.push((self.spec.home.clone(), 0o755, owner));
+        }
+        places.retain(|(path, ..)| self.spec.mounts.iter().all(|mount| mount.target != *path));
+        places
+    }
+
+    /// Directories that a skeleton must leave to the box: once they are there, nobody gives them another owner or mode.
+    fn own_directories(&self) -> Vec<GuestPath> {
+        if self.spec.read_only_rootfs {
+            return Vec::new();
+        }
+        self.places().into_iter().map(|(path, ..)| path).collect()
+    }
+
+    /// Makes the places where the workload can write. On a read-only root these are mounts of the storage, else plain directories.
+    fn work_places(&mut self, facts: &Facts<'_>, shared: bool) {
+        let mut places = self.places();
         if shared {
-            places.push(("/run", 0o755, User::ROOT));
+            places.push((known("/run"), 0o755, User::ROOT));
         }
         for (path, mode, owner) in places {
-            let path = known(path);
-            if self.spec.mounts.iter().any(|mount| mount.target == path) {
-                continue;
-            }
-            self.steps.push(if self.spec.read_only_rootfs {
-                Step::Writable { path: path.clone(), mode, owner }
+            if self.spec.read_only_rootfs {
+                self.steps.push(Step::Writable { path: path.clone(), mode, owner });
             } else {
-                Step::Directory { path: path.clone(), mode, owner }
-            });
+                self.steps.push(Step::Directory { path: path.clone(), mode, owner });
+                // An image may have a directory of this name, which is somebody else's.
+                if facts.host_root.is_none() && owner != User::ROOT {
+                    self.steps.push(Step::Own { path: path.clone(), owner });
+                }
+            }
             self.writable.push(path);
         }
     }
@@ -299,79 +329,4 @@ pub(crate) fn has_network(spec: &BoxSpec) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use box_core::{MountSpec, Origin, Profile};
-
-    fn host() -> HostRoot {
-        HostRoot {
-            trees: vec![
-                ("/usr".into(), known("/usr"), TreeKind::Directory),
-                ("/etc/ld.so.cache".into(), known("/etc/ld.so.cache"), TreeKind::File),
-            ],
-            files: vec![(known("/etc/services"), b"http 80/tcp\n".to_vec())],
-            links: vec![(known("/bin"), "usr/bin".to_owned())],
-            directories: vec!["bin".to_owned(), "local".to_owned(), "local/lib".to_owned()],
-        }
-    }
-
-    fn draft_of(spec: &BoxSpec, host: Option<&HostRoot>, shares_skeleton: bool) -> Draft {
-        let id = "b1".parse().unwrap();
-        let agent = User { uid: 65535, gid: 65535 };
-        let resolver = has_network(spec).then(|| "nameserver 192.0.2.1\n".to_owned());
-        let facts = Facts { id: &id, agent, host_root: host, shares_skeleton, resolver, pids_counted: true };
-        draft(spec, &facts, vec![])
-    }
-
-    #[test]
-    fn the_default_plan() {
-        insta::assert_debug_snapshot!(draft_of(&Profile::default().spec(), Some(&host()), true));
-    }
-
-    #[test]
-    fn the_plan_of_an_ordinary_user() {
-        insta::assert_debug_snapshot!(draft_of(&Profile::default().spec(), Some(&host()), false));
-    }
-
-    #[test]
-    fn the_plan_of_a_writable_image_with_mounts() {
-        let mount = |source: &str, target: &str, mode| MountSpec {
-            source: source.into(),
-            target: target.parse().unwrap(),
-            mode,
-            origin: Origin::Caller,
-        };
-        let mut spec = Profile::built_in("network_extended").unwrap().spec();
-        spec.user = User { uid: 1000, gid: 1000 };
-        spec.mounts =
-            vec![mount("/srv/a/deep", "/workspace/deep", MountMode::Ro), mount("/srv/a", "/workspace", MountMode::Rw)];
-        insta::assert_debug_snapshot!(draft_of(&spec, None, true));
-    }
-
-    #[test]
-    fn what_forbids_further_mounts_comes_after_the_last_one() {
-        for shared in [true, false] {
-            let steps = draft_of(&Profile::default().spec(), Some(&host()), shared).plan.steps;
-            let setting = steps.iter().position(|step| matches!(step, Step::Sysctl { .. })).unwrap();
-            let late = |step: &Step| matches!(step, Step::Sysctl { .. } | Step::Seal { .. });
-            assert!(steps[setting..].iter().all(late), "{steps:?}");
-        }
-    }
-
-    #[test]
-    fn a_box_that_needs_more_than_the_skeleton_gets_a_root_of_its_own() {
-        let shares = |spec: &BoxSpec| matches!(draft_of(spec, Some(&host()), true).plan.root, Root::Tree(_));
-        let plain = Profile::default().spec();
-        assert!(shares(&plain));
-        assert!(!shares(&BoxSpec { read_only_rootfs: false, ..plain.clone() }));
-        assert!(!shares(&BoxSpec { user: User { uid: 1, gid: 1 }, ..plain.clone() }));
-        let mount = |target: &str| MountSpec {
-            source: "/srv".into(),
-            target: target.parse().unwrap(),
-            mode: MountMode::Ro,
-            origin: Origin::Caller,
-        };
-        assert!(shares(&BoxSpec { mounts: vec![mount("/workspace/a")], ..plain.clone() }));
-        assert!(!shares(&BoxSpec { mounts: vec![mount("/mnt/a")], ..plain }));
-    }
-}
+mod tests;

@@ -31,7 +31,10 @@ impl Skeleton {
     pub(crate) fn make() -> Result<Option<Self>> {
         let failed = |error: Errno| Error::io("making the skeleton of boxes", error);
         let root = tmpfs().map_err(failed)?;
-        for step in plan::skeleton(HostRoot::get(), User::ROOT) {
+        let host = HostRoot::get();
+        // Only root has a line among the accounts that boxes share.
+        let accounts = box_host::standard::accounts(User::ROOT, "/root", host.shell);
+        for step in plan::skeleton(host, &[], accounts) {
             apply(&root, &step).map_err(failed)?;
         }
         if box_host::mounts::clone_mount(&root).is_err() {

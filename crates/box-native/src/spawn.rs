@@ -16,7 +16,7 @@ use box_host::process::Process;
 use box_host::{journal, record, seccomp};
 use box_images::RootTree;
 use box_wire::plan::{Memory as PlannedMemory, Storage, Tracking};
-use box_wire::{BoxId, Kind, Plan};
+use box_wire::{BoxId, Kind, Plan, RootCapability};
 
 use crate::backend::Inner;
 use crate::fault;
@@ -55,7 +55,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         agent: None,
     };
     let range = record.claim_range(inner.ranges.as_ref(), &directory, fault::point)?;
-    let maps = range.map_or_else(IdMaps::rootless, IdMaps::of_range);
+    let maps = inner.maps(range);
     let agent = maps.agent();
     let owner = (maps.host_user(agent.uid), maps.host_group(agent.gid));
     let (Some(uid), Some(gid)) = owner else { return Err(setup("ids", "the agent has no id on the host")) };
@@ -82,6 +82,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         resolver: prepared.network.map(network::resolv_conf).transpose()?,
         shares_skeleton: skeleton(inner)?.is_some(),
         pids_counted: inner.cgroups.kind() != cgroup::DriverKind::Absent,
+        root_capabilities: root_capabilities(spec, &maps, cgroup.tracking()?.is_some()),
     };
     let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
     let (plan, baggage) =
@@ -123,6 +124,16 @@ fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
         network: plan::has_network(spec).then(|| network::choose(inner.network_method)).transpose()?,
         seccomp: seccomp::programs(spec.syscalls)?,
     })
+}
+
+/// What root of the box gets of what its profile gives. Where all are one user there is nobody over whom it could have a right. Without
+/// cgroups a process of ours stands above each command, which root must not be able to end.
+fn root_capabilities(spec: &BoxSpec, maps: &IdMaps, has_cgroups: bool) -> Vec<RootCapability> {
+    if !spec.root_capabilities || !maps.has_users() {
+        return Vec::new();
+    }
+    let is_safe = |capability: &RootCapability| has_cgroups || *capability != RootCapability::Kill;
+    RootCapability::ALL.into_iter().filter(is_safe).collect()
 }
 
 fn limits(spec: &BoxSpec) -> cgroup::Limits {

@@ -17,7 +17,7 @@ use box_host::process::Process;
 use box_host::standard::MASKED;
 use box_host::{journal, record, seccomp};
 use box_images::RootTree;
-use box_wire::plan::{Lifeline, Memory, Sight, Tracking};
+use box_wire::plan::{Bounding, Lifeline, Memory, Sight, Tracking};
 use box_wire::{BoxId, GuestPath, Kind, Lodging, User};
 
 use crate::backend::Inner;
@@ -144,7 +144,8 @@ fn start(
     let host_root = prepared.image.is_none().then(HostRoot::get);
     let (users, groups) = ids.lines(spec.user);
     let kind = |is_directory: bool| if is_directory { TreeKind::Directory } else { TreeKind::File };
-    let targets: Vec<GuestPath> = spec.mounts.iter().map(|mount| mount.target.clone()).collect();
+    let targets = spec.mounts.iter().map(|mount| &mount.target).chain([&spec.home]).cloned();
+    let targets: Vec<GuestPath> = targets.collect();
     let kept = prepared.image.as_ref().map(|tree| trees::check_image(tree, &targets)).transpose()?;
     let facts = Facts {
         id: &record.id,
@@ -277,6 +278,7 @@ fn lodge(
     };
     let lodging = Lodging {
         workload: spec.user,
+        agent: None,
         sights,
         directories: Vec::new(),
         rlimits: box_host::standard::rlimits(spec, inner.cgroups.kind() != DriverKind::Absent),
@@ -290,6 +292,7 @@ fn lodge(
         journal_in_box: None,
         lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
         maker: None,
+        bounding: Bounding::Empty,
     };
     Ok((lodging, baggage))
 }

@@ -47,7 +47,8 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
             "agent and workload share the id of the user who runs strongbox; run strongbox as root for ranges of their own",
         ),
     };
-    guarantees.set(Dimension::Identity, level, why);
+    let root = if spec.root_capabilities { box_host::standard::NO_ROOT_CAPABILITIES } else { "" };
+    guarantees.set(Dimension::Identity, level, format!("{why}{root}"));
     guarantees
 }
 

@@ -114,7 +114,8 @@ pub(crate) fn writable(spec: &BoxSpec) -> Vec<GuestPath> {
     if !spec.read_only_rootfs {
         return vec![GuestPath::root()];
     }
-    let places = WORK_PLACES.iter().map(|(path, ..)| known(path)).chain([known("/dev"), known("/proc")]);
+    let own = [known("/dev"), known("/proc"), spec.home.clone()];
+    let places = WORK_PLACES.iter().map(|(path, ..)| known(path)).chain(own);
     let mounts = spec.mounts.iter().filter(|mount| mount.mode == MountMode::Rw).map(|mount| mount.target.clone());
     places.chain(mounts).collect()
 }
@@ -159,7 +160,7 @@ impl Site<'_> {
         for (path, target) in &host.links {
             self.link(path.as_str(), target);
         }
-        let (users, groups) = box_host::standard::accounts(self.spec.user);
+        let (users, groups) = box_host::standard::accounts(self.spec.user, self.spec.home.as_str(), host.shell);
         self.file(known("/etc/passwd"), users.into_bytes());
         self.file(known("/etc/group"), groups.into_bytes());
         let services = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n";
@@ -199,7 +200,10 @@ impl Site<'_> {
     }
 
     fn work_places(&mut self) {
-        for (path, mode, _, name) in WORK_PLACES {
+        // Who is at home elsewhere finds the workspace there.
+        let home = (self.spec.home.as_str() != WORKSPACE).then_some((self.spec.home.as_str(), 0o755, "workspace"));
+        let usual = WORK_PLACES.iter().map(|(path, mode, _, name)| (*path, *mode, *name));
+        for (path, mode, name) in usual.chain(home) {
             match self.facts.way {
                 Way::Staged => {
                     let (source, access) = (stage::storage(name).into(), Access::ReadWrite);
@@ -253,7 +257,9 @@ impl Site<'_> {
     fn can_be_made_later(&self, target: &GuestPath) -> bool {
         let is_below = |place: &GuestPath| target.is_within(place);
         let others = self.spec.mounts.iter().filter(|mount| mount.target != *target).map(|mount| &mount.target);
-        WORK_PLACES.iter().any(|(path, ..)| is_below(&known(path))) || others.into_iter().any(is_below)
+        WORK_PLACES.iter().any(|(path, ..)| is_below(&known(path)))
+            || is_below(&self.spec.home)
+            || others.into_iter().any(is_below)
     }
 
     fn bind(&mut self, path: &Path, staged: &str, target: GuestPath, access: Access) {
@@ -305,6 +311,7 @@ mod tests {
             files: vec![(known("/etc/services"), b"http 80/tcp\n".to_vec())],
             links: vec![(known("/bin"), "usr/bin".to_owned())],
             directories: vec!["local".to_owned()],
+            shell: "/bin/bash",
         }
     }
 

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::Tokens;
+use crate::e2b::{E2b, E2bConfig};
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 use crate::rpc::{LangBot, LangBotConfig};
@@ -26,6 +27,7 @@ struct Inner {
     relays: Relays,
     langbot: LangBot,
     skills: SkillDoor,
+    e2b: E2b,
     tasks: TaskTracker,
     closing: CancellationToken,
     abort: CancellationToken,
@@ -39,9 +41,11 @@ impl App {
         gate: Gate,
         langbot: LangBotConfig,
         skills: SkillsConfig,
+        e2b: E2bConfig,
     ) -> Self {
         Self(Arc::new(Inner {
             metrics: Metrics::new(service.clone()),
+            e2b: E2b::new(e2b, Arc::clone(&store)),
             tokens: Tokens::new(store),
             gate,
             relays: Relays::default(),
@@ -87,6 +91,11 @@ impl App {
     /// Skill packages.
     pub(crate) fn skills(&self) -> &SkillDoor {
         &self.0.skills
+    }
+
+    /// The E2B door.
+    pub(crate) fn e2b(&self) -> &E2b {
+        &self.0.e2b
     }
 
     /// Everything that runs in the background, to wait for at the end.

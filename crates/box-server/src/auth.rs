@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use box_core::cached::Cached;
 use box_core::token::{self, TokenRow};
 use box_core::{Caller, Scope, Store};
-use http::{HeaderMap, header, request::Parts};
+use http::{HeaderMap, HeaderValue, header, request::Parts};
 use jiff::Timestamp;
 
 use crate::app::App;
@@ -18,6 +18,9 @@ use crate::limits;
 
 /// Before this, a subprotocol of a WebSocket is a token. Browsers cannot set any other header there.
 const PROTOCOL_PREFIX: &str = "bearer.";
+
+/// What tokens of ours begin with, and what they begin with where they are keys of E2B's form.
+const KEY_PREFIXES: [&str; 2] = ["sbx_", "e2b_"];
 
 /// The tokens that open this door.
 #[derive(Debug)]
@@ -63,6 +66,19 @@ impl Tokens {
     }
 }
 
+impl Tokens {
+    /// Who shows a key of E2B's form, which is a token of ours in another spelling. Where there is no token yet, any key opens the
+    /// door to who is on this machine: their clients do not work without one.
+    pub(crate) async fn owner_of_key(&self, peer: Peer, key: &str) -> box_core::Result<Option<Caller>> {
+        let rows = self.rows().await?;
+        let is_free = key.is_empty() && peer == Peer::Unix;
+        if is_free || (rows.is_empty() && peer.is_local() && (key.is_empty() || token::is_e2b_key(key))) {
+            return Ok(Some(Caller::local()));
+        }
+        Ok(token::check(&rows, key, Timestamp::now()).ok())
+    }
+}
+
 /// Finds the token of a request: in `Authorization`, or in the subprotocols of a WebSocket.
 fn shown(headers: &HeaderMap) -> Shown<'_> {
     let by_header = headers.get_all(header::AUTHORIZATION).iter().map(|value| value.to_str().ok().and_then(bearer));
@@ -83,6 +99,27 @@ fn shown(headers: &HeaderMap) -> Shown<'_> {
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Whether a value of `Authorization` or of another header for keys looks like one that opens our doors.
+pub(crate) fn is_like_ours(value: &HeaderValue) -> bool {
+    // What is not text is none.
+    let text = value.to_str().unwrap_or_default();
+    let token = bearer(text).unwrap_or(text.trim());
+    KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix))
+}
+
+/// Takes tokens out of the subprotocols that a WebSocket offers.
+pub(crate) fn drop_token_protocols(headers: &mut HeaderMap) {
+    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let names = offered.flat_map(|value| value.split(',')).map(str::trim);
+    let rest = names.filter(|name| !name.starts_with(PROTOCOL_PREFIX)).collect::<Vec<_>>().join(", ");
+    headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
+    if !rest.is_empty()
+        && let Ok(rest) = HeaderValue::try_from(rest)
+    {
+        headers.insert(header::SEC_WEBSOCKET_PROTOCOL, rest);
+    }
 }
 
 fn is_upgrade(headers: &HeaderMap) -> bool {
@@ -146,6 +183,8 @@ async fn identify_any(app: &App, scopes: &[Scope], head: &Parts) -> Result<Calle
 mod tests {
     use super::*;
     use crate::testing::{MemoryStore, token};
+    use box_core::TenantId;
+    use box_core::token::mint;
 
     const TCP: &str = "127.0.0.1:1";
     const FAR: &str = "192.0.2.9:1";
@@ -172,6 +211,30 @@ mod tests {
         assert_eq!(subject(&[], Peer::Unix, &[]).await.as_deref(), Some("local"));
         assert_eq!(subject(&[], peer(FAR), &[]).await, None);
         assert_eq!(subject(&[], peer(TCP), &[("authorization", "Bearer x")]).await, None, "a token that nobody made");
+    }
+
+    #[tokio::test]
+    async fn a_key_is_a_token_and_any_will_do_while_there_is_none() {
+        let made = mint("alice", TenantId::default(), [Scope::Exec].into(), None, Timestamp::now());
+        let (secret, row) = made.unwrap();
+        let owner = async |rows: &[TokenRow], remote: &str, key: &str| {
+            let known = Tokens::new(Arc::new(MemoryStore::with(rows)));
+            known.owner_of_key(peer(remote), key).await.unwrap().map(|caller| caller.subject)
+        };
+        let (any, own) = ("e2b_00", secret.expose_as_e2b_key());
+        assert_eq!(owner(&[], TCP, any).await.as_deref(), Some("local"));
+        assert_eq!(owner(&[], TCP, "").await.as_deref(), Some("local"));
+        for bad in ["e2b_", "x", "sbx_0_0"] {
+            assert_eq!(owner(&[], TCP, bad).await, None, "{bad}");
+        }
+        assert_eq!(owner(&[], FAR, any).await, None);
+        let rows = [row];
+        assert_eq!(owner(&rows, TCP, any).await, None);
+        assert_eq!(owner(&rows, TCP, "").await, None);
+        for remote in [TCP, FAR] {
+            assert_eq!(owner(&rows, remote, &own).await.as_deref(), Some("token:alice"));
+            assert_eq!(owner(&rows, remote, secret.expose()).await.as_deref(), Some("token:alice"));
+        }
     }
 
     #[tokio::test]

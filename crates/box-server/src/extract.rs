@@ -1,5 +1,7 @@
 //! What a handler takes from the head of a request: the caller, and the names in the path.
 
+use std::num::NonZeroU16;
+
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::response::{IntoResponse, Response};
 use box_core::call::{ProcessId, Target};
@@ -9,6 +11,7 @@ use box_wire::{ExecId, Invalid};
 use http::request::Parts;
 
 use crate::failure::Failure;
+use crate::rest::ports::port_number;
 
 /// Who is asking.
 #[derive(Debug)]
@@ -38,6 +41,10 @@ pub(crate) struct OfProcess(pub(crate) SessionId, pub(crate) ProcessId);
 #[derive(Debug)]
 pub(crate) struct Addressed(pub(crate) SessionId, pub(crate) Target);
 
+/// A port of a session's box that the path names.
+#[derive(Debug)]
+pub(crate) struct OfPort(pub(crate) SessionId, pub(crate) NonZeroU16);
+
 /// A tool that the path names.
 #[derive(Debug)]
 pub(crate) struct ToolNamed(pub(crate) String);
@@ -49,6 +56,18 @@ pub(crate) struct ToolNamed(pub(crate) String);
 pub(crate) struct SessionPath {
     /// Your name for the session.
     session_id: String,
+}
+
+/// The port in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct PortPath {
+    /// Your name for the session.
+    session_id: String,
+    /// The TCP port on which the service listens, in the box.
+    #[param(minimum = 1)]
+    port: u16,
 }
 
 /// The command in the path. Only for the document.
@@ -142,6 +161,15 @@ impl<S: Send + Sync> FromRequestParts<S> for OfProcess {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         read(parts, state, |names| Ok(Self(names.session()?, names.process()?.unwrap_or_default()))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfPort {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.session()?, port_number(names.get("port").unwrap_or_default())?)))
+            .await
     }
 }
 

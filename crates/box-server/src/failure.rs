@@ -133,6 +133,11 @@ impl Failure {
         self.status
     }
 
+    /// What happened, in words.
+    pub(crate) fn message(&self) -> &str {
+        &self.problem.message
+    }
+
     /// What really happened, where the caller must not know.
     pub(crate) fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
@@ -201,6 +206,7 @@ impl From<box_core::Error> for Failure {
             E::SessionNotFound { .. } | E::ExecNotFound { .. } | E::ProcessNotFound { .. } | E::ToolNotFound { .. } => {
                 told(StatusCode::NOT_FOUND, detail)
             }
+            E::PortClosed { .. } => told(StatusCode::BAD_GATEWAY, detail),
             E::SessionConflict { differences, .. } => {
                 told(StatusCode::CONFLICT, detail).change(|problem| problem.differences = Some(differences))
             }
@@ -276,6 +282,7 @@ impl From<Refusal> for Failure {
             RefusalCode::OutOfProcesses => ("out_of_processes", None),
             RefusalCode::BadExecId => ("not_running", None),
             RefusalCode::BadRequest => ("bad_request", None),
+            RefusalCode::PortClosed => ("port_closed", None),
             RefusalCode::Internal => return Self::internal(refusal.message).detail("refused"),
         };
         let failure = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "refused", refusal.message).detail(detail);
@@ -315,6 +322,7 @@ fn status_of(code: TroubleCode) -> StatusCode {
         T::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         T::Timeout => StatusCode::GATEWAY_TIMEOUT,
         T::Failed => StatusCode::BAD_GATEWAY,
+        T::Unsupported => StatusCode::NOT_IMPLEMENTED,
     }
 }
 

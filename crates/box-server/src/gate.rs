@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use box_e2b_wire::{ENVD_PORT, INTERPRETER_PORT, SandboxHost};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use crate::app::App;
@@ -38,11 +39,33 @@ impl Peer {
     }
 }
 
+/// How a request was written on its way to us. Put into its extensions by whoever accepted the connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// As it is.
+    #[default]
+    Http,
+    /// Encrypted.
+    Https,
+}
+
+impl Scheme {
+    /// As URLs begin.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
 /// What we are called, and which pages may talk to us.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate {
     hosts: Vec<Authority>,
     origins: Vec<String>,
+    /// The domain below which sandboxes have names.
+    sandboxes: Option<String>,
 }
 
 /// A host, and the port if one was written.
@@ -69,7 +92,13 @@ impl Gate {
         Ok(Self {
             hosts: hosts.iter().map(host).collect::<Result<_, _>>()?,
             origins: origins.iter().map(origin).collect::<Result<_, _>>()?,
+            sandboxes: None,
         })
+    }
+
+    /// The same, and names of sandboxes below a domain are ours too.
+    pub(crate) fn with_sandboxes(self, domain: Option<&str>) -> Self {
+        Self { sandboxes: domain.map(str::to_owned), ..self }
     }
 
     /// Lets a request in or says why not.
@@ -80,6 +109,9 @@ impl Gate {
             return Ok(());
         }
         let host = self.check_host(peer, request)?;
+        if host.as_ref().is_some_and(|host| self.is_service(&host.host)) {
+            return Ok(());
+        }
         self.check_origin(host.as_ref(), request.headers())
     }
 
@@ -107,7 +139,23 @@ impl Gate {
             address.is_some_and(|ip| ip.to_canonical().is_loopback() || ip.to_canonical() == local.to_canonical());
         let allowed =
             |known: &Authority| known.host == authority.host && (known.port.is_none() || known.port == authority.port);
-        own || authority.host == "localhost" || self.hosts.iter().any(allowed)
+        own || authority.host == "localhost" || self.hosts.iter().any(allowed) || self.is_sandbox(&authority.host)
+    }
+
+    /// Whether a name is one of those that E2B's clients make of our domain: that of a sandbox, or what all of them share.
+    fn is_sandbox(&self, host: &str) -> bool {
+        let Some(domain) = self.sandboxes.as_deref() else { return false };
+        let label = host.strip_suffix(domain).and_then(|start| start.strip_suffix('.'));
+        label.is_some_and(|label| {
+            matches!(label, "api" | "sandbox") || (!label.contains('.') && SandboxHost::parse(host).is_some())
+        })
+    }
+
+    /// Whether a name is that of a program's own port of a sandbox. Which pages may use it is that program's matter: what it serves
+    /// has an origin of its own, and nothing of ours is opened there.
+    fn is_service(&self, host: &str) -> bool {
+        let is_own = |named: SandboxHost| !matches!(named.port, ENVD_PORT | INTERPRETER_PORT);
+        self.is_sandbox(host) && SandboxHost::parse(host).is_some_and(is_own)
     }
 
     /// A page is ours when it was loaded from where its request goes now.
@@ -272,6 +320,33 @@ mod tests {
             "other.example:8443",
         ] {
             assert_eq!(status(Some(tcp()), &[("host", good)]), None, "{good}");
+        }
+    }
+
+    #[test]
+    fn names_of_sandboxes_are_ours_below_their_domain_only() {
+        let status = |gate: &Gate, host: &str| {
+            let mut request = Request::builder().header("host", host).body(axum::body::Body::empty()).unwrap();
+            request.extensions_mut().insert(tcp());
+            gate.check(&request).err().map(|failure| failure.status().as_u16())
+        };
+        let with = gate().with_sandboxes(Some("sand.example"));
+        let good = ["49983-abc.sand.example", "3000-abc.sand.example:443", "api.sand.example", "SANDBOX.sand.example"];
+        for host in good {
+            assert_eq!(status(&with, host), None, "{host}");
+            assert_eq!(status(&gate(), host), Some(403), "{host}");
+        }
+        let from_page = |host: &str| {
+            let request = Request::builder().header("host", host).header("origin", "https://elsewhere.example");
+            let mut request = request.body(axum::body::Body::empty()).unwrap();
+            request.extensions_mut().insert(tcp());
+            with.check(&request).is_ok()
+        };
+        assert!(from_page("3000-abc.sand.example"), "a program of a sandbox decides itself who may use it");
+        assert!(!from_page("49983-abc.sand.example") && !from_page("api.sand.example"));
+        for host in ["49983-abc.evil.example", "49983-abc.x.sand.example", "49983-abcsand.example", "www.sand.example"]
+        {
+            assert_eq!(status(&with, host), Some(403), "{host}");
         }
     }
 

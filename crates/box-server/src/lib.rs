@@ -3,17 +3,20 @@
 mod app;
 mod auth;
 mod body;
+mod e2b;
 mod events;
 mod extract;
 mod failure;
 mod feed;
 mod fetch;
 mod gate;
+mod kept;
 mod limits;
 mod listen;
 mod metrics;
 mod observe;
 mod original;
+mod proxy;
 mod range;
 mod rest;
 mod routes;
@@ -26,6 +29,7 @@ mod stream;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod transfer;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -41,9 +45,14 @@ use crate::gate::Gate;
 use crate::listen::UnixDoor;
 use crate::serve::Server;
 
+pub use e2b::{E2bConfig, E2bTemplate};
 pub use gate::Peer;
+/// What strangers send, for programs that make it up.
 #[cfg(fuzzing)]
-pub use rpc::fuzzing;
+pub mod fuzzing {
+    pub use crate::e2b::files::fuzzing::form;
+    pub use crate::rpc::fuzzing::{lines, messages};
+}
 pub use rpc::{LangBot, LangBotConfig};
 pub use skill_door::SkillsConfig;
 
@@ -64,6 +73,8 @@ pub struct ServerConfig {
     pub langbot: LangBotConfig,
     /// Where skill packages are, and where new ones may come from.
     pub skills: SkillsConfig,
+    /// What the E2B door is given.
+    pub e2b: E2bConfig,
     /// MCP over HTTP, ready to be asked by whoever has the scope exec. Who that is stands in the extensions of each request.
     pub mcp: Option<axum::Router>,
 }
@@ -122,6 +133,8 @@ pub async fn bind(config: ServerConfig, service: Service, store: Arc<dyn Store>)
     };
     let unix = config.unix_socket.as_deref().map(listen::unix).transpose()?;
     let addresses = addresses(tcp.as_ref(), config.unix_socket)?;
+    // Also where the door is closed by now: sandboxes of before come to their end.
+    e2b::lifetimes::start(&app);
     let server = Server::new(app.clone(), routes::router(app, config.mcp));
     Ok(Bound { addresses, tcp, unix, server })
 }
@@ -140,7 +153,9 @@ pub fn openapi() -> &'static str {
 fn app(config: &ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<App, Error> {
     let gate = Gate::new(&config.allowed_hosts, &config.allowed_origins).map_err(Error::new)?;
     config.langbot.check().map_err(Error::new)?;
-    Ok(App::new(service, store, gate, config.langbot.clone(), config.skills.clone()))
+    config.e2b.check().map_err(Error::new)?;
+    let gate = gate.with_sandboxes(config.e2b.domain_host().filter(|_| config.e2b.enabled));
+    Ok(App::new(service, store, gate, config.langbot.clone(), config.skills.clone(), config.e2b.clone()))
 }
 
 async fn refuse_open_door(app: &App, address: SocketAddr) -> Result<(), Error> {

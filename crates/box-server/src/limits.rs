@@ -33,12 +33,43 @@ pub(crate) const DOWNLOAD_ATTEMPTS_MAX: usize = 4;
 /// Entries of a listing, when nobody says how many.
 pub(crate) const LISTED_ENTRIES: u32 = 1000;
 
+/// Entries of what a maker writes on an E2B sandbox.
+pub(crate) const E2B_METADATA_ENTRIES_MAX: usize = 256;
+/// And bytes of all names and values.
+pub(crate) const E2B_METADATA_BYTES_MAX: usize = 256 << 10;
+/// Longest key of a call that makes one sandbox, however often it is sent.
+pub(crate) const E2B_KEY_BYTES_MAX: usize = 255;
+/// E2B sandboxes in one page of a list, and asked for at once.
+pub(crate) const E2B_PAGE_MAX: usize = 100;
+/// Sandboxes of which is remembered what was last measured.
+pub(crate) const E2B_MEASURED_MAX: usize = 4096;
+/// Sandboxes that come to their end at the same time; others wait.
+pub(crate) const E2B_ENDINGS_MAX: usize = 16;
+/// Entries of the log of a sandbox in one answer.
+pub(crate) const E2B_LOG_ENTRIES_MAX: usize = 1000;
+/// Characters of a command that are shown in it.
+pub(crate) const E2B_LOG_COMMAND_CHARS_MAX: usize = 500;
+/// How often sandboxes are looked at when none comes to its end.
+pub(crate) const E2B_LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a service in a box may take to begin its answer.
+pub(crate) const PORT_ANSWER_TIME_MAX: Duration = Duration::from_mins(5);
+/// Headers of its answer.
+pub(crate) const PORT_ANSWER_HEADERS_MAX: usize = 128;
+/// Bytes of all headers of its answer, with the first line.
+pub(crate) const PORT_ANSWER_HEADER_BYTES_MAX: usize = 64 << 10;
+/// Bytes that it may say before its answer has begun: interim answers, the headers, and what comes with them.
+pub(crate) const PORT_ANSWER_BYTES_MAX: usize = 1 << 20;
+
 /// Headers of one request.
 pub(crate) const HEADERS_MAX: usize = 64;
 /// Bytes of all headers of one request, with its first line.
 pub(crate) const HEADER_BYTES_MAX: usize = 32 << 10;
-/// Time for the head of a request, counted from when the connection waits for one. So it also ends idle connections.
+/// Time for the head of a request, counted from its first byte, and for a new connection from its beginning.
 pub(crate) const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a connection is kept on which nothing is asked, when something good was asked before. Pools of clients keep theirs for
+/// up to five minutes.
+pub(crate) const IDLE_TIME_MAX: Duration = Duration::from_secs(320);
 /// Time for a TLS handshake.
 pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Connections at once, of all listeners together.
@@ -102,3 +133,49 @@ pub(crate) const STDIO_LINES_MAX: usize = 4096;
 /// Longest part of a message on standard output, before it is escaped; and longest message that is not cut. Escaped, it stays below
 /// the 64 KiB that clients take as one line.
 pub(crate) const STDIO_PART_BYTES_MAX: usize = 16 << 10;
+
+/// Longest boundary between parts of a form.
+pub(crate) const FORM_BOUNDARY_BYTES_MAX: usize = 200;
+/// Longest head of a part of a form, in which the path of a file stands.
+pub(crate) const FORM_HEAD_BYTES_MAX: usize = 16 << 10;
+/// Parts of one form.
+pub(crate) const FORM_PARTS_MAX: usize = 10_000;
+/// How much of a compressed body is inflated at once. It can become a thousand times as much.
+pub(crate) const INFLATE_BYTES: usize = 4 << 10;
+/// Names and values of what a client says of a file, with the names as they are kept.
+pub(crate) const METADATA_BYTES_MAX: usize = 4096;
+/// Longest name of one of them.
+pub(crate) const METADATA_NAME_BYTES_MAX: usize = 246;
+/// Largest body with names of files of which one is made.
+pub(crate) const COMPOSE_BODY_BYTES_MAX: usize = 4 << 20;
+/// Watchers of one sandbox that are asked from time to time. Each is an exec of the box.
+pub(crate) const WATCHERS_PER_SANDBOX_MAX: usize = 32;
+/// Those of all sandboxes.
+pub(crate) const WATCHERS_MAX: usize = 1024;
+/// Events that one of them keeps until it is asked.
+pub(crate) const WATCHER_EVENTS_BYTES_MAX: usize = 1 << 20;
+/// What an event takes beside its text.
+pub(crate) const WATCHER_EVENT_BYTES: usize = 256;
+/// How long a watcher is kept that nobody asks.
+pub(crate) const WATCHER_SILENCE_MAX: Duration = Duration::from_hours(1);
+
+/// Contexts of one sandbox of the E2B door.
+pub(crate) const CONTEXTS_MAX: usize = 32;
+/// Contexts whose turns are remembered while nobody uses them.
+pub(crate) const CONTEXTS_REMEMBERED_MAX: usize = 1024;
+/// Output of a context that is kept until it is told, of each stream.
+pub(crate) const CONTEXT_JOURNAL_BYTES: u64 = 32 << 20;
+/// How long a context may take to start.
+pub(crate) const CONTEXT_START_TIME_MAX: Duration = Duration::from_secs(30);
+/// Cells of one context that run or wait.
+pub(crate) const CELLS_WAITING_MAX: usize = 16;
+/// How long a context may take to begin with a cell whose turn it is.
+pub(crate) const CELL_BEGIN_TIME_MAX: Duration = Duration::from_secs(10);
+/// Largest value that a cell shows, in all its forms. Programs of contexts know this number.
+pub(crate) const CELL_EVENT_BYTES_MAX: usize = 8 << 20;
+/// Values in one such value, counted at every depth.
+pub(crate) const CELL_EVENT_VALUES_MAX: usize = 1 << 19;
+/// How often a silent cell says that it lives. Clients expect it.
+pub(crate) const CELL_KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+/// How long a cell may take to end after each way of asking it.
+pub(crate) const CELL_INTERRUPT_TIME_MAX: Duration = Duration::from_secs(2);

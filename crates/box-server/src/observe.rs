@@ -21,6 +21,14 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("strongbox-request-id");
 /// What is logged and counted for paths that we do not have.
 const NO_ROUTE: &str = "unmatched";
 
+/// Our own pages are plain text with a style.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+
+/// Pages of a box may do what pages do, but under an origin that is nobody's: they cannot read what we answer, and whatever
+/// they send with it is refused at the gate.
+const POLICY_OF_BOXES: &str =
+    "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts; frame-ancestors 'none'";
+
 /// Marks an answer whose form is part of another's protocol: it is passed on as it is, even when it is an error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Verbatim;
@@ -32,6 +40,27 @@ impl Verbatim {
         response
     }
 }
+
+/// Marks an answer that a service in a box wrote, with whose origin it is served from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OfBox {
+    /// From our own address, so that no browser may take it for a page of ours.
+    OfOurOrigin,
+    /// From a name that is the service's alone: what its pages may do is its own matter.
+    OfItsOwnOrigin,
+}
+
+impl OfBox {
+    /// Marks an answer. It is passed on as it is, even when it is an error.
+    pub(crate) fn wrap(self, mut response: Response) -> Response {
+        response.extensions_mut().insert(self);
+        Verbatim::wrap(response)
+    }
+}
+
+/// The route by which an answer was really made, where that is not the one that the server found: what is meant for a sandbox is led elsewhere.
+#[derive(Debug, Clone)]
+pub(crate) struct LedTo(pub(crate) &'static str);
 
 /// Observes one request. Nothing of its body, its path or its token is written down.
 pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) -> Response {
@@ -49,7 +78,8 @@ pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) 
     async {
         let mut response = next.run(request).await;
         let took = started.elapsed();
-        app.metrics().count(&method, &route, response.status(), took);
+        let led_to = response.extensions().get::<LedTo>().map(|LedTo(route)| *route);
+        app.metrics().count(&method, led_to.unwrap_or(&route), response.status(), took);
         response = shape(response, &id, took);
         harden(&mut response, &id);
         response
@@ -96,13 +126,21 @@ fn write_out(failure: &Failure, original: Response, id: &str) -> Response {
 
 /// What a box wrote is served from our own origin, so no browser may take it for a page of ours.
 fn harden(response: &mut Response, id: &str) {
+    let of_box = response.extensions_mut().remove::<OfBox>();
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(REQUEST_ID, id);
     }
+    if of_box == Some(OfBox::OfItsOwnOrigin) {
+        return;
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    if of_box.is_some() {
+        // A policy of the box's own can only make it narrower.
+        headers.append(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY_OF_BOXES));
+    } else {
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 

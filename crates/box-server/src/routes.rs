@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{any, get};
 use box_core::Scope;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::OpenApi as _;
@@ -17,11 +17,11 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::failure::ErrorBody;
 use crate::rest::{
-    execs, files, input, managed, mcp, output, pages, processes, profiles, service, sessions, skill_archives, skills,
-    streams, tools,
+    execs, files, input, managed, mcp, output, pages, ports, processes, profiles, service, sessions, skill_archives,
+    skills, streams, tools,
 };
 use crate::rpc::websocket;
-use crate::{auth, gate, observe};
+use crate::{auth, e2b, gate, observe};
 
 /// How the document calls our tokens.
 const SCHEME: &str = "token";
@@ -70,6 +70,20 @@ fn exec_routes() -> OpenApiRouter<App> {
         .routes(routes!(streams::attach_to_process))
         .routes(routes!(managed::start, managed::get, managed::stop))
         .routes(routes!(managed::start_named, managed::get_named, managed::stop_named))
+}
+
+/// What the document says of services in boxes.
+#[derive(utoipa::OpenApi)]
+#[openapi(paths(ports::reach, ports::connect))]
+struct Ports;
+
+/// What leads to services in boxes, and needs the scope exec. A service has whatever methods it likes.
+fn port_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Ports::openapi())
+        .route("/v1/sessions/{session_id}/ports/{port}", any(ports::reach))
+        .route("/v1/sessions/{session_id}/ports/{port}/", any(ports::reach))
+        .route("/v1/sessions/{session_id}/ports/{port}/{*path}", any(ports::reach))
+        .route("/v1/sessions/{session_id}/tcp/{port}", get(ports::connect))
 }
 
 /// What needs the scope files.
@@ -141,6 +155,7 @@ pub(crate) fn router(app: App, mcp_door: Option<Router>) -> Router {
     let guarded = |scope| from_fn_with_state((app.clone(), scope), auth::admit);
     let open: Router<App> = open_routes().into();
     let exec: Router<App> = exec_routes().route_layer(guarded(Scope::Exec)).into();
+    let ports: Router<App> = port_routes().route_layer(guarded(Scope::Exec)).into();
     let files: Router<App> = file_routes().route_layer(guarded(Scope::Files)).into();
     let skills: Router<App> = skill_routes().route_layer(guarded(Scope::Skills)).into();
     let mcp_read: Router<App> = mcp_read_routes().route_layer(guarded(Scope::Exec)).into();
@@ -151,7 +166,9 @@ pub(crate) fn router(app: App, mcp_door: Option<Router>) -> Router {
     let admin: Router<App> = admin_routes().route_layer(guarded(Scope::Admin)).into();
     // Another house's routes, which we only guard: what is said there is not in the document.
     let mcp_door = mcp_door.map(|door| door.with_state(()).route_layer(guarded(Scope::Exec))).unwrap_or_default();
-    open.merge(exec)
+    let all = open
+        .merge(exec)
+        .merge(ports)
         .merge(files)
         .merge(skills)
         .merge(mcp_read)
@@ -160,11 +177,21 @@ pub(crate) fn router(app: App, mcp_door: Option<Router>) -> Router {
         .merge(relay)
         .merge(admin)
         .merge(langbot_routes())
-        .merge(mcp_door)
+        .merge(mcp_door);
+    with_sandboxes(all, &app)
         .layer(from_fn_with_state(app.clone(), gate::guard))
         .layer(CatchPanicLayer::custom(observe::panicked))
         .layer(from_fn_with_state(app.clone(), observe::watch))
         .with_state(app)
+}
+
+/// What E2B's clients ask. What is meant for a sandbox is led there before any route of the server is looked at.
+fn with_sandboxes(routes: Router<App>, app: &App) -> Router<App> {
+    if !app.e2b().config().enabled {
+        return routes;
+    }
+    let inside = e2b::inside().with_state(app.clone());
+    routes.merge(e2b::control_routes()).layer(from_fn_with_state((app.clone(), inside), e2b::lead))
 }
 
 /// What the document says of itself.
@@ -181,6 +208,7 @@ pub(crate) fn router(app: App, mcp_door: Option<Router>) -> Router {
         (name = "sessions", description = "What you hold: an id, a box, a lifetime"),
         (name = "execs", description = "Commands in a session"),
         (name = "processes", description = "Processes that live until they are stopped"),
+        (name = "ports", description = "Services in a session's box, reached from outside"),
         (name = "files", description = "Files of a session. Needs the scope files"),
         (name = "skills", description = "Packages that tell an agent how to do something"),
         (name = "mcp", description = "MCP servers: programs in boxes and remote ones. Changing them needs the scope mcp"),
@@ -195,6 +223,7 @@ struct Head;
 pub(crate) fn document() -> OpenApi {
     let open = open_routes().into_openapi();
     let mut guarded = exec_routes().into_openapi();
+    guarded.merge(port_routes().into_openapi());
     guarded.merge(file_routes().into_openapi());
     guarded.merge(skill_routes().into_openapi());
     guarded.merge(mcp_read_routes().into_openapi());

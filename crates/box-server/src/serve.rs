@@ -18,7 +18,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
-use crate::gate::Peer;
+use crate::gate::{Peer, Scheme};
+use crate::kept::{Kept, Stage};
 use crate::limits;
 use crate::listen::UnixDoor;
 use crate::rpc::LangBot;
@@ -108,7 +109,9 @@ impl Server {
             match door.listener.accept().await {
                 Ok((stream, _)) => {
                     let server = self.clone();
-                    self.app.tasks().spawn(async move { server.serve(Patient::new(stream, place), Peer::Unix).await });
+                    self.app.tasks().spawn(async move {
+                        server.serve(Patient::new(stream, place), Peer::Unix, Scheme::Http).await;
+                    });
                 }
                 Err(error) => rest_after(&error).await,
             }
@@ -128,23 +131,28 @@ impl Server {
         let (Ok(local), Ok(remote)) = (stream.local_addr(), stream.peer_addr()) else { return };
         prepare(&stream);
         let (peer, stream) = (Peer::Tcp { local, remote }, Patient::new(stream, place));
-        let Some(tls) = tls else { return self.serve(stream, peer).await };
+        let Some(tls) = tls else { return self.serve(stream, peer, Scheme::Http).await };
         let handshake = tokio::select! {
             () = self.app.closing().cancelled() => return,
             handshake = timeout(limits::HANDSHAKE_TIME_MAX, tls.accept(stream)) => handshake,
         };
         match handshake {
-            Ok(Ok(stream)) => self.serve(stream, peer).await,
+            Ok(Ok(stream)) => self.serve(stream, peer, Scheme::Https).await,
             Ok(Err(error)) => tracing::debug!(error = %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         }
     }
 
-    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer) {
+    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer, scheme: Scheme) {
         let router = TowerToHyperService::new(self.router.clone());
+        let stage = Stage::new();
+        let stream = Kept::new(stream, stage.clone());
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            stage.begin();
             request.extensions_mut().insert(peer);
-            hyper::service::Service::call(&router, request)
+            request.extensions_mut().insert(scheme);
+            let (stage, answer) = (stage.clone(), hyper::service::Service::call(&router, request));
+            async move { answer.await.map(|response| stage.end_with(response)) }
         });
         let connection = protocol().serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut connection = std::pin::pin!(connection);
@@ -168,7 +176,8 @@ fn protocol() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(limits::HEADER_TIME_MAX)
+        // The stream knows better how long a head and an idle connection may take; this is for what it might miss.
+        .header_read_timeout(limits::IDLE_TIME_MAX + limits::HEADER_TIME_MAX)
         .max_headers(limits::HEADERS_MAX)
         .max_header_size(limits::HEADER_BYTES_MAX);
     builder

@@ -1,6 +1,6 @@
 //! What tests of several modules need.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use box_core::backend::{Finding, FindingState};
 use box_core::call::{Cursor, ExecInfo, ExecStatus, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
-use box_core::store::{Change, Loaded, McpServerRow, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, SessionKey, Wait};
 use box_core::token::{TokenRow, mint};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
@@ -98,10 +98,11 @@ impl Visitors {
     }
 }
 
-/// A memory that forgets.
+/// A memory that forgets everything but sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryStore {
     tokens: Mutex<Vec<TokenRow>>,
+    sandboxes: Mutex<BTreeMap<SessionKey, SandboxRow>>,
     reads: AtomicU32,
     broken: AtomicBool,
 }
@@ -130,7 +131,13 @@ impl Store for MemoryStore {
         Ok(Loaded::default())
     }
 
-    async fn write(&self, _change: Change, _wait: Wait) -> Result<()> {
+    async fn write(&self, change: Change, _wait: Wait) -> Result<()> {
+        let mut sandboxes = self.sandboxes.lock().unwrap();
+        match change {
+            Change::PutSandbox(row) => drop(sandboxes.insert(row.key.clone(), *row)),
+            Change::DeleteSandbox(key) => drop(sandboxes.remove(&key)),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -148,6 +155,10 @@ impl Store for MemoryStore {
 
     async fn mcp_servers(&self) -> Result<Vec<McpServerRow>> {
         Ok(Vec::new())
+    }
+
+    async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
+        Ok(self.sandboxes.lock().unwrap().values().cloned().collect())
     }
 }
 

@@ -50,6 +50,7 @@ fn config() -> ServerConfig {
         allowed_origins: Vec::new(),
         langbot: LangBotConfig::default(),
         skills: SkillsConfig::default(),
+        e2b: E2bConfig::default(),
         mcp: None,
     }
 }

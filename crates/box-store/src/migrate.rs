@@ -13,6 +13,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/001_start.sql"),
     include_str!("../migrations/002_token_profile.sql"),
     include_str!("../migrations/003_mcp_servers.sql"),
+    include_str!("../migrations/004_sandboxes.sql"),
 ];
 
 /// Refuses a file that these steps cannot have made.
@@ -146,6 +147,18 @@ mod tests {
         let connection = open_checked(&path, MIGRATIONS).unwrap();
         connection.execute_batch("INSERT INTO mcp_servers VALUES ('default', 'time', 'enabled', '{}')").unwrap();
         let count = "SELECT (SELECT count(*) FROM tokens) + (SELECT count(*) FROM mcp_servers)";
+        assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_file_from_before_there_were_sandboxes_gets_a_place_for_them_and_keeps_the_rest() {
+        let (_directory, path) = database();
+        let connection = open_checked(&path, &MIGRATIONS[..3]).unwrap();
+        connection.execute_batch("INSERT INTO tokens (id, tenant, row) VALUES ('old', 'default', '{}')").unwrap();
+        drop(connection);
+        let connection = open_checked(&path, MIGRATIONS).unwrap();
+        connection.execute_batch("INSERT INTO sandboxes VALUES ('default', 'i1', 'base', '{}')").unwrap();
+        let count = "SELECT (SELECT count(*) FROM tokens) + (SELECT count(*) FROM sandboxes)";
         assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use box_core::store::{ExecRow, Loaded, McpServerRow, ProcessRow, SessionKey, SessionRow};
+use box_core::store::{ExecRow, Loaded, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use rusqlite::types::ValueRef;
@@ -35,6 +35,11 @@ pub(crate) fn tokens(connection: &mut Connection) -> Result<Vec<TokenRow>> {
 
 /// All definitions of MCP servers.
 pub(crate) fn mcp_servers(connection: &mut Connection) -> Result<Vec<McpServerRow>> {
+    list(connection)
+}
+
+/// What is remembered of all sandboxes.
+pub(crate) fn sandboxes(connection: &mut Connection) -> Result<Vec<SandboxRow>> {
     list(connection)
 }
 

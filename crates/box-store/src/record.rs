@@ -1,6 +1,6 @@
 //! The kinds of rows: in which table each lies, and by which columns it is found.
 
-use box_core::store::{ExecRow, McpServerKey, McpServerRow, ProcessRow, SessionKey, SessionRow};
+use box_core::store::{ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow};
 use box_core::token::TokenRow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -97,6 +97,21 @@ impl Record for McpServerRow {
 
     fn label(&self) -> Option<String> {
         Some(if self.enabled { "enabled" } else { "disabled" }.to_owned())
+    }
+}
+
+impl Record for SandboxRow {
+    const KIND: &'static str = "sandbox";
+    const PUT: &'static str = "INSERT INTO sandboxes (tenant, id, template, row) VALUES (?1, ?2, ?3, ?4) \
+        ON CONFLICT DO UPDATE SET template = excluded.template, row = excluded.row";
+    const LIST: &'static str = "SELECT tenant, id, row FROM sandboxes ORDER BY rowid";
+
+    fn keys(&self) -> Vec<String> {
+        session_keys(&self.key)
+    }
+
+    fn label(&self) -> Option<String> {
+        Some(self.template.clone())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SessionRow};
+use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SandboxRow, SessionRow};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use box_wire::Invalid;
@@ -32,6 +32,7 @@ impl Statement {
             Change::PutProcess(row) => Self::put(row.as_ref()),
             Change::PutToken(row) => Self::put(row.as_ref()),
             Change::PutMcpServer(row) => Self::put(row.as_ref()),
+            Change::PutSandbox(row) => Self::put(row.as_ref()),
             // Execs and processes go with their session: the schema says so.
             Change::DeleteSession(key) => Ok(Self::delete(
                 SessionRow::KIND,
@@ -55,6 +56,11 @@ impl Statement {
                 McpServerRow::KIND,
                 "DELETE FROM mcp_servers WHERE tenant = ?1 AND name = ?2",
                 mcp_server_keys(key),
+            )),
+            Change::DeleteSandbox(key) => Ok(Self::delete(
+                SandboxRow::KIND,
+                "DELETE FROM sandboxes WHERE tenant = ?1 AND id = ?2",
+                session_keys(key),
             )),
         }
     }

@@ -5,10 +5,14 @@
 //! [`Reply`], then raw bytes where the work gives some; its standard input are raw bytes where the work takes some. Whatever
 //! ends it in the middle is told by an exit code that is not 0, with the reason on standard error.
 
+mod check;
+mod detail;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{GuestPath, Invalid, limits};
+pub use self::detail::{Attributes, Detail, Happening, LinkTarget};
+use crate::{GuestPath, Invalid, User, limits};
 
 /// Something for the agent to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +152,72 @@ pub enum Work {
         /// Most lines, at most [`limits::MATCHES_MAX`].
         matches_max: u32,
     },
+    // Boxes outlive servers: what is above keeps its place and its shape, and what is new comes at the end.
+    /// Does other work, and tells more of what it answers with: [`Answer::Detail`] for [`Answer::Entry`], and
+    /// [`Answer::Details`] for [`Answer::Entries`]. Not for work that gives bytes.
+    InDetail {
+        /// What to do.
+        work: Box<Work>,
+        /// Extended attributes whose name begins with this are told too.
+        attributes: Option<String>,
+    },
+    /// Takes the bytes of a file as a program writes them: in place, and what is there goes first. Directories above are made.
+    /// Answered with [`Answer::Entry`].
+    Fill {
+        /// Which file.
+        path: GuestPath,
+        /// Most bytes that the whole file may have.
+        bytes_max: u64,
+        /// Extended attributes that it gets.
+        attributes: Option<Attributes>,
+    },
+    /// Gives something another name, in the place of what has that name, and makes the directories above it. Answered with
+    /// [`Answer::Entry`] under the new one.
+    Relocate {
+        /// What.
+        from: GuestPath,
+        /// Its new name.
+        to: GuestPath,
+    },
+    /// Makes one file of several, one after the other, and removes them. Answered with [`Answer::Entry`].
+    Join {
+        /// Which files, at most [`limits::JOINED_MAX`].
+        sources: Vec<GuestPath>,
+        /// What the whole is called. It may be one of them.
+        path: GuestPath,
+        /// Most bytes that it may have.
+        bytes_max: u64,
+    },
+    /// How much room a file system has. Answered with [`Answer::Space`].
+    Space {
+        /// Something on it.
+        path: GuestPath,
+    },
+    /// Tells of changes as [`Work::Watch`] does, and of a move which name is the old one and which the new. Only of a directory.
+    /// Answered with [`Answer::Done`], then length-prefixed [`Happening`]s.
+    Follow {
+        /// Of what.
+        path: GuestPath,
+        /// Whether directories below count.
+        recursive: bool,
+        /// Whether what is there after a change is told too.
+        entries: bool,
+        /// Of that, extended attributes whose name begins with this.
+        attributes: Option<String>,
+    },
+    /// Does other work, and gives what it makes or fills to a user. For root of a box that has its capabilities.
+    OnBehalf {
+        /// What to do.
+        work: Box<Work>,
+        /// Whose it becomes.
+        owner: User,
+    },
+    /// Whether a file can be filled: it, or where it is not there, the directory in which the first missing thing would be made.
+    /// Answered with [`Answer::Done`].
+    Reach {
+        /// Which file.
+        path: GuestPath,
+    },
 }
 
 /// What happens to what is there when a file is written.
@@ -216,6 +286,22 @@ pub enum Answer {
         truncated: bool,
         /// Files that could not be searched to their end.
         skipped: u64,
+    },
+    /// One thing, and more of it.
+    Detail(Box<Detail>),
+    /// What is in a directory, sorted by path, and more of each.
+    Details {
+        /// The things.
+        entries: Vec<Detail>,
+        /// Whether there are more.
+        truncated: bool,
+    },
+    /// What room there is.
+    Space {
+        /// All of it.
+        total_bytes: u64,
+        /// What the workload can still use.
+        free_bytes: u64,
     },
 }
 
@@ -316,6 +402,10 @@ pub enum ChangeKind {
     Removed,
     /// More happened than could be told.
     Missed,
+    /// It has another name now: this is the old one. Only told to who follows.
+    Left,
+    /// It had another name before: this is the new one. Only told to who follows.
+    Arrived,
 }
 
 /// Why an errand could not be done. Nothing of it was.
@@ -373,6 +463,8 @@ pub enum TroubleCode {
     Timeout,
     /// Something else failed.
     Failed,
+    /// The file system cannot do that.
+    Unsupported,
 }
 
 impl TroubleCode {
@@ -400,6 +492,7 @@ impl TroubleCode {
             Self::BadArchive => "bad_archive",
             Self::Timeout => "timeout",
             Self::Failed => "failed",
+            Self::Unsupported => "unsupported",
         }
     }
 }
@@ -409,51 +502,6 @@ impl Trouble {
     pub fn new(code: TroubleCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
-}
-
-impl Errand {
-    /// Checks every size before anything is started.
-    pub(crate) fn validate(&self) -> Result<(), Invalid> {
-        let at_most = |field, value: u32, max: u32| {
-            let fits = (1..=max).contains(&value);
-            if fits { Ok(()) } else { Err(Invalid::new(field, value, format!("from 1 to {max}"))) }
-        };
-        match &self.work {
-            Work::List { depth, entries_max, .. } => {
-                at_most("depth", *depth, limits::DEPTH_MAX)?;
-                at_most("limit", *entries_max, limits::ENTRIES_MAX)
-            }
-            Work::Lines { lines_max, bytes_max, .. } => {
-                at_most("limit", *lines_max, limits::LINES_MAX)?;
-                at_most("bytes_max", *bytes_max, limits::TEXT_BYTES_MAX)
-            }
-            Work::Glob { pattern, matches_max, .. } => {
-                check_pattern("pattern", pattern)?;
-                at_most("limit", *matches_max, limits::MATCHES_MAX)
-            }
-            Work::Grep { pattern, include, matches_max, .. } => {
-                check_pattern("pattern", pattern)?;
-                check_pattern("include", include.as_deref().unwrap_or("*"))?;
-                at_most("limit", *matches_max, limits::MATCHES_MAX)
-            }
-            Work::Edit { old, new, .. } if old.len() + new.len() > limits::EDIT_TEXT_BYTES_MAX => {
-                let allowed = format!("old and new text of at most {} bytes together", limits::EDIT_TEXT_BYTES_MAX);
-                Err(Invalid::new("old_string", old.len() + new.len(), allowed))
-            }
-            Work::Edit { old, .. } if old.is_empty() => {
-                Err(Invalid::new("old_string", old, "the text that is to be replaced; to make a file, write it"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-fn check_pattern(field: &'static str, pattern: &str) -> Result<(), Invalid> {
-    if pattern.is_empty() || pattern.len() > limits::PATTERN_BYTES_MAX || pattern.contains('\0') {
-        let allowed = format!("1 to {} bytes without NUL", limits::PATTERN_BYTES_MAX);
-        return Err(Invalid::new(field, pattern, allowed));
-    }
-    Ok(())
 }
 
 /// The path that a caller means by a text: absolute, or below `root`. Refuses what leads out of `root` in so many words; where
@@ -504,80 +552,4 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, postcard::Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn paths_stay_below_their_root() {
-        let root: GuestPath = "/workspace".parse().unwrap();
-        for (text, meant) in [
-            ("a", "/workspace/a"),
-            ("./a//b/", "/workspace/a/b"),
-            ("/workspace/a", "/workspace/a"),
-            (".", "/workspace"),
-            ("~root/x", "/workspace/~root/x"),
-            ("file:///etc/passwd", "/workspace/file:/etc/passwd"),
-            ("..%2f..%2fetc", "/workspace/..%2f..%2fetc"),
-        ] {
-            assert_eq!(path_below(&root, text).unwrap().as_str(), meant, "{text}");
-        }
-        let long = format!("/workspace/{}f", "a/".repeat(2500));
-        for (text, code) in [
-            ("../etc/passwd", TroubleCode::PathEscapes),
-            ("/workspace/../../etc/passwd", TroubleCode::PathEscapes),
-            ("/workspace/a/../b", TroubleCode::PathEscapes),
-            ("//etc/passwd", TroubleCode::PathEscapes),
-            ("/workspace-evil/x", TroubleCode::PathEscapes),
-            ("/workspacex", TroubleCode::PathEscapes),
-            ("/", TroubleCode::PathEscapes),
-            ("..", TroubleCode::PathEscapes),
-            ("", TroubleCode::InvalidPath),
-            ("/workspace/a\0b", TroubleCode::InvalidPath),
-            (long.as_str(), TroubleCode::InvalidPath),
-        ] {
-            assert_eq!(path_below(&root, text).unwrap_err().code, code, "{text}");
-        }
-        assert_eq!(path_below(&GuestPath::root(), "etc").unwrap().as_str(), "/etc");
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_leads_out_of_its_root(root in "(/[a-z.]{1,3}){0,3}", text in "[a./~ \\\\\u{0}\u{2024}-]{0,24}") {
-            let Ok(root) = GuestPath::parse("root", if root.is_empty() { "/" } else { &root }) else { return Ok(()) };
-            for text in [text.clone(), format!("{root}/{text}"), format!("{root}{text}")] {
-                if let Ok(path) = path_below(&root, &text) {
-                    prop_assert!(path.is_within(&root), "{text:?} became {path}");
-                    prop_assert!(!path.as_str().split('/').any(|part| part == ".."), "{path}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn sizes_are_checked_before_anything_starts() {
-        let check = |work| Errand { root: GuestPath::root(), work }.validate();
-        let path = GuestPath::root;
-        let grep = |pattern: &str, matches_max| {
-            check(Work::Grep { path: path(), pattern: pattern.into(), include: None, ignore_case: false, matches_max })
-        };
-        assert!(grep("a", 1).is_ok());
-        assert_eq!(grep("", 1).unwrap_err().field, "pattern");
-        assert_eq!(grep("a", 0).unwrap_err().field, "limit");
-        assert_eq!(grep("a", limits::MATCHES_MAX + 1).unwrap_err().field, "limit");
-        let edit = |old: &str| check(Work::Edit { path: path(), old: old.into(), new: String::new(), all: false });
-        assert_eq!(edit("").unwrap_err().field, "old_string");
-        assert!(edit(&"x".repeat(limits::EDIT_TEXT_BYTES_MAX + 1)).is_err());
-        assert!(check(Work::List { path: path(), depth: 0, entries_max: 1 }).is_err());
-    }
-
-    #[test]
-    fn messages_carry_their_length() {
-        let reply: Reply = Err(Trouble::new(TroubleCode::NoMatch, "not there"));
-        let bytes = encode(&reply).unwrap();
-        let length = u32::from_le_bytes(bytes[..PREFIX_BYTES].try_into().unwrap());
-        assert_eq!(length as usize, bytes.len() - PREFIX_BYTES);
-        assert_eq!(decode::<Reply>(&bytes[PREFIX_BYTES..]).unwrap(), reply);
-        assert!(decode::<Reply>(&[&bytes[PREFIX_BYTES..], &[0]].concat()).is_err(), "nothing may follow");
-    }
-}
+mod tests;

@@ -57,6 +57,13 @@ pub enum Output {
         /// Most bytes that are kept of each of the two streams: the beginning and the end, with a gap between them.
         bytes_max: u64,
     },
+    /// The same, for a command that is not over before its output is: it ends when its main process has ended and nobody holds its
+    /// output open any more, or at once when a signal ended that process. Its deadline is for its main process alone; what it
+    /// leaves behind lives on until the box ends. Output waits for those who pace it ([`crate::Request::Pace`]).
+    Held {
+        /// Most bytes that are kept of each of the two streams, as of a journalled one.
+        bytes_max: u64,
+    },
 }
 
 /// A user id and group id inside the box.
@@ -69,7 +76,7 @@ pub struct User {
 }
 
 impl User {
-    /// Root of the box's own user namespace, without capabilities.
+    /// Root of the box's own user namespace. It has capabilities only where the box was made so, and only over what is the box's own.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 }
 
@@ -176,7 +183,7 @@ impl Output {
     fn validate(self) -> Result<(), Invalid> {
         let range = limits::JOURNAL_BYTES_MIN..=limits::JOURNAL_BYTES_MAX;
         match self {
-            Self::Journal { bytes_max } if !range.contains(&bytes_max) => {
+            Self::Journal { bytes_max } | Self::Held { bytes_max } if !range.contains(&bytes_max) => {
                 Err(Invalid::new("output", bytes_max, format!("from {} to {} bytes", range.start(), range.end())))
             }
             _ => Ok(()),
@@ -293,12 +300,14 @@ mod tests {
 
     #[test]
     fn the_bound_of_a_journal_is_bounded() {
-        let with = |bytes_max| ExecRequest { output: Output::Journal { bytes_max }, ..shell("true") }.validate();
-        for good in [limits::JOURNAL_BYTES_MIN, limits::JOURNAL_BYTES_DEFAULT, limits::JOURNAL_BYTES_MAX] {
-            assert!(with(good).is_ok());
-        }
-        for bad in [0, limits::JOURNAL_BYTES_MIN - 1, limits::JOURNAL_BYTES_MAX + 1, u64::MAX] {
-            assert_eq!(with(bad).unwrap_err().field, "output");
+        let with = |output| ExecRequest { output, ..shell("true") }.validate();
+        for make in [|bytes_max| Output::Journal { bytes_max }, |bytes_max| Output::Held { bytes_max }] {
+            for good in [limits::JOURNAL_BYTES_MIN, limits::JOURNAL_BYTES_DEFAULT, limits::JOURNAL_BYTES_MAX] {
+                assert!(with(make(good)).is_ok());
+            }
+            for bad in [0, limits::JOURNAL_BYTES_MIN - 1, limits::JOURNAL_BYTES_MAX + 1, u64::MAX] {
+                assert_eq!(with(make(bad)).unwrap_err().field, "output");
+            }
         }
     }
 

@@ -29,6 +29,8 @@ pub enum Kind {
     Lodging = 6,
     /// Host → helper, once, over the socket that it is started with: a [`crate::plan::Attaching`].
     Attaching = 7,
+    /// Host → agent, on a stream that paces an exec: a [`crate::Taken`].
+    Taken = 8,
     /// Agent → host, once, after the plan: a [`crate::Report`].
     Report = 16,
     /// Agent → host: a [`crate::Event`].
@@ -49,6 +51,7 @@ impl Kind {
             5 => Self::Resize,
             6 => Self::Lodging,
             7 => Self::Attaching,
+            8 => Self::Taken,
             16 => Self::Report,
             17 => Self::Event,
             18 => Self::Stdout,
@@ -65,6 +68,7 @@ impl Kind {
             Self::Stdin | Self::Stdout | Self::Stderr => limits::DATA_BYTES_MAX,
             Self::StdinEnd => 0,
             Self::Resize => 16,
+            Self::Taken => 32,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Nothing here does I/O. Everything that crosses the boundary is a type of this crate, so the list of what a hostile
 //! box can say to the host is the list of types in [`message`] and of files in [`journal`].
 
+pub mod capability;
 pub mod errand;
 pub mod exec;
 pub mod frame;
@@ -13,12 +14,13 @@ pub mod message;
 pub mod path;
 pub mod plan;
 
+pub use capability::RootCapability;
 pub use errand::{Answer, Errand, Trouble, TroubleCode, Work};
 pub use exec::{ExecOutcome, ExecRequest, Exit, Output, Program, Stdin, Usage, User, WindowSize};
 pub use frame::{FrameError, Header, Kind};
 pub use id::{BoxId, ExecId};
 pub use journal::{EndRecord, Ending, StreamName};
-pub use message::{Event, Refusal, RefusalCode, Report, Request, RunningExec, SignalScope};
+pub use message::{Event, Refusal, RefusalCode, Report, Request, RunningExec, SignalScope, Taken};
 pub use path::GuestPath;
 pub use plan::{Lodging, Plan};
 

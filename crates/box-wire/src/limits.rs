@@ -46,8 +46,17 @@ pub const EXECS_PER_BOX_MAX: usize = 128;
 pub const STREAMS_PER_EXEC_MAX: usize = 16;
 
 /// Streams that all execs of one box may hold together. With them, and all pipes and files of [`EXECS_PER_BOX_MAX`] execs, an
-/// agent stays below the 1024 descriptors that it may have.
+/// agent stays below the 1024 descriptors that it may have; connections to ports take from what the execs leave.
 pub const STREAMS_PER_BOX_MAX: usize = 160;
+
+/// Streams that may pace one held exec.
+pub const PACERS_PER_EXEC_MAX: usize = 8;
+
+/// Connections to ports of one box that its agent carries at the same time.
+pub const PORT_STREAMS_PER_BOX_MAX: usize = 64;
+
+/// How long a port of a box may take to accept a connection.
+pub const PORT_CONNECT_MS_MAX: u64 = 5_000;
 
 /// Smallest bound of a journal: the beginning, the end, and something between.
 pub const JOURNAL_BYTES_MIN: u64 = 64 << 10;
@@ -108,3 +117,12 @@ pub const EDIT_TEXT_BYTES_MAX: usize = 2 << 20;
 
 /// Largest file that is edited.
 pub const EDIT_FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// Files of which one is made.
+pub const JOINED_MAX: usize = 1000;
+
+/// Longest name of an extended attribute, as the system has it.
+pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
+
+/// Names and values of all extended attributes of a file that are set or told together. Small file systems have no room for more.
+pub const ATTRIBUTES_BYTES_MAX: usize = 8 << 10;

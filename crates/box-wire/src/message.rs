@@ -1,8 +1,10 @@
 //! The closed list of what host and agent say to each other.
 
+use std::num::NonZeroU16;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{ExecId, ExecOutcome, ExecRequest};
+use crate::{ExecId, ExecOutcome, ExecRequest, RootCapability};
 
 /// What the host asks on a freshly dialled stream. One stream, one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +34,29 @@ pub enum Request {
     },
     /// Are you there?
     Ping,
+    /// Hold back the output of a held exec while it is far ahead of what [`crate::Kind::Taken`] frames on this stream say. Nothing is
+    /// answered unless it is refused; closing the stream ends the waiting.
+    Pace {
+        /// Which exec.
+        exec: ExecId,
+        /// Up to where its output was taken before.
+        taken: Taken,
+    },
+    /// Connect to a TCP port on the box's own loopback, and carry bytes between it and this stream. Answered by
+    /// [`Event::Connected`]; behind that both directions are raw, and each ends by itself.
+    Port {
+        /// Which port.
+        port: NonZeroU16,
+    },
+}
+
+/// Up to where somebody has taken the output of an exec.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Bytes of standard output, or of the terminal.
+    pub stdout_bytes: u64,
+    /// Bytes of standard error.
+    pub stderr_bytes: u64,
 }
 
 /// Which processes of an exec a signal is for.
@@ -67,6 +92,8 @@ pub enum Event {
     Refused(Refusal),
     /// The request was carried out and has nothing more to say. Last on the stream.
     Done,
+    /// The port took the connection. Last on the stream that is framed: what follows is what the service in the box says.
+    Connected,
 }
 
 /// One exec that is running.
@@ -107,6 +134,8 @@ pub enum RefusalCode {
     BadRequest,
     /// Something failed inside the box that should not have.
     Internal,
+    /// Nothing takes connections on that port of the box.
+    PortClosed,
 }
 
 /// What the agent says after it applied the plan.
@@ -128,9 +157,11 @@ pub enum Report {
 pub struct Verified {
     /// Landlock ABI in force; 0 when the kernel has none.
     pub landlock_abi: u32,
-    /// What every command inherits was found in place: `no_new_privs`, an empty bounding set, a powerless uid 0. Each command
-    /// checks the rest itself before it starts, and does not start otherwise.
+    /// What every command inherits was found in place: `no_new_privs`, a bounding set of nothing but `root_capabilities`, and with
+    /// none of them a powerless uid 0. Each command checks the rest itself before it starts, and does not start otherwise.
     pub workload_confined: bool,
+    /// What root of the box was found to have.
+    pub root_capabilities: Vec<RootCapability>,
     /// Mounts that were found read-only, of those planned to be.
     pub read_only_mounts: u32,
 }
@@ -140,6 +171,13 @@ mod tests {
     use super::*;
     use crate::frame::{self, HEADER_BYTES};
     use crate::{Kind, limits};
+
+    #[test]
+    fn whatever_was_taken_can_be_told() {
+        let taken = Taken { stdout_bytes: u64::MAX, stderr_bytes: u64::MAX };
+        let frame = frame::encode(Kind::Taken, &taken).unwrap();
+        assert_eq!(frame::decode::<Taken>(Kind::Taken, &frame[HEADER_BYTES..]).unwrap(), taken);
+    }
 
     #[test]
     fn a_list_of_all_execs_fits_into_what_a_box_may_say() {

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GuestPath, User};
+use crate::{GuestPath, RootCapability, User};
 
 /// Everything the agent needs to turn fresh namespaces into a box.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,8 @@ pub struct Plan {
     pub agent: User,
     /// Who commands run as, unless they say otherwise.
     pub workload: User,
+    /// What root of the box has over what is the box's own; nothing in most boxes, and nothing for anybody else.
+    pub root_capabilities: Vec<RootCapability>,
     /// Host name inside.
     pub hostname: String,
     /// Trees of the host that are taken into the box, gathered before anything is mounted.
@@ -51,8 +53,11 @@ pub struct Plan {
 /// same loss of rights for itself and for every command, and a look at what was promised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lodging {
-    /// Who the agent and every command are.
+    /// Who every command is; the agent too, where it cannot be somebody else.
     pub workload: User,
+    /// Who the agent is, where root of the house starts it: it keeps what it needs to start commands and to end them, and is dialled by
+    /// root alone.
+    pub agent: Option<User>,
     /// What must be found here before anything is run.
     pub sights: Vec<Sight>,
     /// Directories that are made where they are missing, best effort.
@@ -80,6 +85,18 @@ pub struct Lodging {
     /// Which of the descriptors sent along ends with the maker. The stream over which this was sent has a name that the workload can
     /// see as long as it is open; without one of these it is kept all the same.
     pub maker: Option<DescriptorIndex>,
+    /// What keeps everybody here from ever getting a capability.
+    pub bounding: Bounding,
+}
+
+/// What keeps everybody in a house from ever getting a capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bounding {
+    /// There is none to get: the bounding set is empty.
+    Empty,
+    /// `no_new_privs`: no program gets more than whoever starts it has, and the agent has nothing. For houses that let nobody empty
+    /// their bounding set.
+    Inert,
 }
 
 /// Something that must be found in the box, because the host decided on it: a mount that shows another object is an attack.
@@ -176,6 +193,13 @@ pub enum Step {
         /// Permission bits.
         mode: u32,
         /// Owner.
+        owner: User,
+    },
+    /// Give a directory that is there to somebody, but not what is in it.
+    Own {
+        /// Which.
+        path: GuestPath,
+        /// To whom.
         owner: User,
     },
     /// Make a symbolic link where nothing is.

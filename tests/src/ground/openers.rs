@@ -6,11 +6,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use box_core::{Backend, BackendName, MountPolicy};
 use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings, PullPolicy};
+use box_e2b::{E2b, E2bConfig, E2bSettings, Secret};
 use box_host::InstanceKind;
 use box_native::{Native, NativeConfig};
 use box_nsjail::{Nsjail, NsjailConfig};
 
-use crate::engines;
+use crate::{e2b, engines};
 
 /// Opens a backend.
 pub(super) async fn open(
@@ -29,6 +30,14 @@ pub(super) async fn open(
             let kind = if name == BackendName::Docker { EngineKind::Docker } else { EngineKind::Podman };
             let settings = settings(name)?;
             Arc::new(Engine::open(EngineConfig { kind, state_dir, mount_policy, instance, settings }).await?)
+        }
+        BackendName::E2b => {
+            let settings = E2bSettings {
+                api_key: Some(Secret::new(e2b::KEY)),
+                api_url: Some(e2b::url().context("the suite has started no provider")?),
+                ..E2bSettings::default()
+            };
+            Arc::new(E2b::open(E2bConfig { state_dir, mount_policy, instance, settings }).await?)
         }
         BackendName::Nsjail => {
             let program = Some(PathBuf::from(place(name)?));

@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
 }
 
 async fn the_workload_has_no_capability_and_a_filter(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::MachineOfProvider)?;
     let status = ground.plain().await?.check("cat /proc/self/status").await?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
@@ -81,6 +82,7 @@ async fn the_agent_cannot_be_traced(ground: Arc<Ground>) -> Result<()> {
 }
 
 async fn debuggers_work_only_where_asked_for(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::MachineOfProvider)?;
     let script = format!(
         "import os, time\nchild = os.fork()\nif child == 0: time.sleep(20); os._exit(0)\n{}",
         TRACE.replace("TARGET", "child").replace("(16, 0x4206)", "(16,)")

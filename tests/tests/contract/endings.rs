@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use box_core::{Dimension, Level, Profile};
-use box_tests::Ground;
 use box_tests::ground::{request, shell};
+use box_tests::{Difference, Ground};
 use box_wire::{Exit, Program, RefusalCode};
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
@@ -55,6 +55,7 @@ async fn a_signal_is_not_a_code(ground: Arc<Ground>) -> Result<()> {
 }
 
 async fn out_of_memory_is_told_apart(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::SizeOfProvider)?;
     let mut spec = Profile::default().spec();
     spec.memory_mb = 64;
     let one = ground.make(&spec).await?;

@@ -3,13 +3,21 @@
 mod archives;
 mod asked;
 mod confined;
+mod detailed;
 mod files;
 mod trees;
 mod watched;
 mod written;
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
-    let parts =
-        [files::cases(), written::cases(), trees::cases(), archives::cases(), watched::cases(), confined::cases()];
+    let parts = [
+        files::cases(),
+        detailed::cases(),
+        written::cases(),
+        trees::cases(),
+        archives::cases(),
+        watched::cases(),
+        confined::cases(),
+    ];
     parts.into_iter().flatten().collect()
 }

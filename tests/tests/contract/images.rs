@@ -81,8 +81,8 @@ async fn a_tar_file_can_be_the_root(ground: Arc<Ground>) -> Result<()> {
 
 /// Puts an image into the store of a native backend.
 async fn import(ground: &Ground, name: &str) -> Result<Images> {
-    if matches!(ground.backend.name(), BackendName::Docker | BackendName::Podman) {
-        return skip("engines have a store of images of their own");
+    if matches!(ground.backend.name(), BackendName::Docker | BackendName::Podman | BackendName::E2b) {
+        return skip("engines and providers have a store of images of their own");
     }
     let file = tar_of(&busybox_root(ground)?)?;
     let images = Images::open(&ground.state.path().join("images"), ImagesConfig::default())?;

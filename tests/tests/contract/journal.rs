@@ -1,5 +1,6 @@
 //! Execs whose output is kept, and which outlive whoever asked for them.
 
+mod held;
 mod kept;
 
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use box_core::{Handle, Liveness, link};
 use box_tests::ground::{fresh_id, private_directory, shell, unique, with_stdin};
-use box_tests::{Ground, TestBox, host};
+use box_tests::{Difference, Ground, TestBox, host};
 use box_wire::limits::{JOURNAL_BYTES_MIN, STREAMS_PER_EXEC_MAX};
 use box_wire::{
     Ending, ExecId, ExecOutcome, ExecRequest, Exit, Output, RefusalCode, SignalScope, StreamName, WindowSize,
@@ -18,7 +19,7 @@ use box_wire::{
 use kept::{Kept, exit_of, follow, journalled, progress, refused, request_of, spec, started, until};
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
-    crate::cases![
+    let mut cases = crate::cases![
         output_is_kept_when_nobody_is_attached,
         a_journalled_exec_goes_on_when_its_starter_hangs_up,
         whoever_attaches_sees_progress_and_the_end,
@@ -37,7 +38,9 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         destroying_removes_the_journal,
         a_journalled_exec_is_found_again_after_a_restart,
         what_cannot_be_journalled_or_followed_is_refused,
-    ]
+    ];
+    cases.extend(held::cases());
+    cases
 }
 
 async fn output_is_kept_when_nobody_is_attached(ground: Arc<Ground>) -> Result<()> {
@@ -333,6 +336,7 @@ async fn destroying_removes_the_journal(ground: Arc<Ground>) -> Result<()> {
 }
 
 async fn a_journalled_exec_is_found_again_after_a_restart(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::JournalInBox)?;
     let state = private_directory()?;
     let instance = format!("journal-{}", std::process::id());
     let first = ground.persistent(state.path(), &instance).await?;

@@ -10,7 +10,7 @@ use box_tests::ground::{fresh_id, mount, private_directory, shell};
 use box_tests::isolation::RUN_DIRECTORY;
 use box_tests::sinks::{Counter, Transcript};
 use box_tests::suite::skip;
-use box_tests::{Ground, Leaks, TestBox, host};
+use box_tests::{Difference, Ground, Leaks, TestBox, host};
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
     crate::cases![
@@ -27,6 +27,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
 }
 
 async fn pause_stops_progress_and_resume_continues(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::PauseEndsStreams)?;
     let one = ground.plain().await?;
     let counter = Counter::default();
     let io =

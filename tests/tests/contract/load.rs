@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use box_core::{BoxSpec, ExecIo, Profile, link};
 use box_tests::ground::{shell, unique};
 use box_tests::sinks::{Counter, Transcript};
-use box_tests::{Ground, Output, TestBox, host};
+use box_tests::{Difference, Ground, Output, TestBox, host};
 use box_wire::limits::EXECS_PER_BOX_MAX;
 use tokio::task::JoinSet;
 
@@ -41,6 +41,7 @@ async fn twenty_execs_run_side_by_side(ground: Arc<Ground>) -> Result<()> {
 }
 
 async fn one_exec_too_many_is_refused_clearly(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::MachineOfProvider)?;
     let one = ground.make(&BoxSpec { pids_limit: 1024, ..Profile::default().spec() }).await?;
     let (line, mut tasks) = (format!("exec sleep 25.{}", unique()), JoinSet::new());
     for _ in 0..EXECS_PER_BOX_MAX {

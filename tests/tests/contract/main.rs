@@ -16,18 +16,22 @@ mod lifecycle;
 mod limits;
 mod load;
 mod mounts;
+mod ports;
 mod rootfs;
 mod search;
 mod streams;
 mod terminals;
+mod users;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use box_core::BackendName;
+use box_tests::e2b::Provider;
 use box_tests::suite::{CaseFuture, LIMIT, Selection};
-use box_tests::{Case, Ground, Suite, isolation};
+use box_tests::{Case, Ground, Suite, engines, isolation};
 
 /// A case of the contract: what it holds, how long it may take, and what it does on a ground.
 pub(crate) struct ContractCase {
@@ -60,13 +64,20 @@ fn main() -> ExitCode {
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {
+    let is_run = !selection.list;
     let mut suite = Suite::new("contract", selection);
+    let has_e2b = suite.backends().contains(&BackendName::E2b) && engines::why_not(BackendName::E2b).is_none();
+    let has_e2b = has_e2b && is_run;
+    let provider = if has_e2b { Some(Provider::start().await?) } else { None };
     for backend in suite.backends() {
         for case in all() {
             let name = format!("{backend}/{}", case.name);
             let work = move || async move { on_fresh_ground(backends::open(backend).await?, case.run).await };
             suite.run(Case::new(name, work).within(case.limit)).await;
         }
+    }
+    if let Some(provider) = provider {
+        provider.stop().await?;
     }
     suite.tell_by_backend()?;
     Ok(suite.finish())
@@ -89,6 +100,8 @@ fn all() -> Vec<ContractCase> {
         load::cases(),
         search::cases(),
         errands::cases(),
+        users::cases(),
+        ports::cases(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use box_core::{BoxSpec, Error, MountMode, Profile, link};
 use box_tests::ground::{mount, request};
-use box_tests::{Ground, TestBox};
+use box_tests::{Difference, Ground, TestBox};
 use box_wire::errand::{Cut, Lines, Match};
 use box_wire::{Answer, Errand, Program, RefusalCode, TroubleCode, Work};
 use tokio::task::JoinSet;
@@ -134,6 +134,7 @@ async fn an_edit_replaces_exactly_what_was_meant(ground: Arc<Ground>) -> Result<
 }
 
 async fn a_mounted_file_can_be_edited(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::CopiedMounts)?;
     let source = ground.mount_source()?.join("config");
     fs::write(&source, "level = low\nmore of it\n")?;
     fs::set_permissions(&source, std::os::unix::fs::PermissionsExt::from_mode(0o666))?;

@@ -17,6 +17,7 @@ mod mcp;
 mod old_form;
 mod output;
 mod policy;
+mod ports;
 mod processes;
 mod quota;
 mod readers;
@@ -129,6 +130,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("files", files::cases()),
         ("conversations", conversations::cases()),
         ("processes", processes::cases()),
+        ("ports", ports::cases()),
         ("relay", relay::cases()),
         ("old_form", old_form::cases()),
         ("langbot", langbot::cases()),

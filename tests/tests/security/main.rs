@@ -67,7 +67,7 @@ async fn run(selection: Selection) -> Result<ExitCode> {
 async fn on(suite: &mut Suite, backend: BackendName, corpus: &Corpus, table: &Arc<Mutex<Table>>) -> Result<()> {
     let world = World::build(backend, corpus.preludes.clone()).await.context("building the fixtures")?;
     let world = Arc::new(world);
-    for (case, network) in probes(corpus) {
+    for (case, network) in probes_on(backend, corpus) {
         let name = name(backend, &case, network);
         let (world, table) = (Arc::clone(&world), Arc::clone(table));
         let work = move || async move { attack(&world, &case, network, &table).await };
@@ -113,7 +113,7 @@ async fn attack_backend(backend: BackendName, case: &EngineCase, table: &Mutex<T
 /// Prints the names, for which nothing has to stand, or skips all where there is nothing to run them on.
 async fn without_world(suite: &mut Suite, backend: BackendName, corpus: &Corpus) {
     let files = file_tool_cases(backend, corpus).into_iter().map(|case| (case, Network::Off));
-    for (case, network) in probes(corpus).into_iter().chain(files) {
+    for (case, network) in probes_on(backend, corpus).into_iter().chain(files) {
         let reason = why_not(backend).unwrap_or_default();
         let work = move || async move { skip(format!("no {backend} here: {reason}")) };
         suite.run(Case::new(name(backend, &case, network), work)).await;
@@ -129,6 +129,30 @@ async fn without_world(suite: &mut Suite, backend: BackendName, corpus: &Corpus)
 fn probes(corpus: &Corpus) -> Vec<(CorpusCase, Network)> {
     let of = |case: &CorpusCase| networks(case).into_iter().map(|network| (case.clone(), network)).collect::<Vec<_>>();
     corpus.cases.iter().filter(|case| case.kind == "exec").flat_map(of).collect()
+}
+
+/// The same, and where root of a box can have capabilities, all of them once more by such a root.
+fn probes_on(backend: BackendName, corpus: &Corpus) -> Vec<(CorpusCase, Network)> {
+    let mut all = probes(corpus);
+    if backend == BackendName::Native {
+        let is_new = |case: &CorpusCase| !has_capable_root(case) && !BY_RIGHT.contains(&case.id.as_str());
+        let mut more: Vec<_> = all.iter().filter(|(case, _)| is_new(case)).cloned().collect();
+        for (case, _) in &mut more {
+            case.profile.insert(CAPABLE_ROOT.to_owned(), true.into());
+        }
+        all.extend(more);
+    }
+    all
+}
+
+/// Cases that ask for what such a root has by right: groups of the box, which are none of the host's.
+const BY_RIGHT: [&str; 1] = ["OWN-10"];
+
+/// What of a case's profile says that its root has capabilities.
+const CAPABLE_ROOT: &str = "root_capabilities";
+
+fn has_capable_root(case: &CorpusCase) -> bool {
+    case.profile.get(CAPABLE_ROOT).and_then(serde_json::Value::as_bool).unwrap_or(false)
 }
 
 /// The cases that attack file tools. What they try is the agent's work, which is the same everywhere, so one backend will do.
@@ -166,9 +190,10 @@ fn networks(case: &CorpusCase) -> Vec<Network> {
 }
 
 fn name(backend: BackendName, case: &CorpusCase, network: Network) -> String {
+    let root = if has_capable_root(case) { "/capable-root" } else { "" };
     match network {
-        Network::Off => format!("{backend}/{}", case.id),
-        Network::On => format!("{backend}/{}/network-on", case.id),
+        Network::Off => format!("{backend}/{}{root}", case.id),
+        Network::On => format!("{backend}/{}/network-on{root}", case.id),
     }
 }
 
@@ -200,13 +225,14 @@ async fn attack(world: &World, case: &CorpusCase, network: Network, table: &Mute
 }
 
 /// Cases that would harm the machine where a limit is not hard, with that limit.
-const NEEDS_HARD: [(&str, Dimension); 6] = [
+const NEEDS_HARD: [(&str, Dimension); 7] = [
     ("RES-01", Dimension::Pids),
     ("RES-02", Dimension::Pids),
     ("RES-03", Dimension::Memory),
     ("RES-04", Dimension::Memory),
     ("RES-05", Dimension::Memory),
     ("RES-14", Dimension::Cpu),
+    ("OWN-21", Dimension::Pids),
 ];
 
 fn can_run(world: &World, case: &CorpusCase, network: Network) -> Result<()> {

@@ -185,6 +185,7 @@ pub(crate) fn spec(world: &World, case: &CorpusCase, network: Network) -> Result
             "pids_limit" => spec.pids_limit = number()?,
             "cpus" => spec.cpus = value.as_f64().context("cpus is no number")?,
             "workspace_quota_mb" => spec.disk_mb = number()?,
+            "root_capabilities" => spec.root_capabilities = value.as_bool().context("root_capabilities is no truth")?,
             "timeout_sec" | "network" => {}
             unknown => anyhow::bail!("{}: nobody knows the profile field {unknown}", case.id),
         }

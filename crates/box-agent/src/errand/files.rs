@@ -62,14 +62,33 @@ fn make_new(place: &Place, path: &GuestPath) -> Result<OwnedFd, Trouble> {
     let spot = place.parent_made(path)?;
     let made = rustix::fs::mkdirat(&spot.directory, &spot.name, DIRECTORY_MODE);
     made.map_err(|error| trouble(path.as_str(), error))?;
-    place.find_itself(path)
+    let made = place.find_itself(path)?;
+    place.give(&made).map_err(|error| trouble(path.as_str(), error))?;
+    Ok(made)
 }
 
 /// Gives something another name. Links are moved, not what they point to.
 pub(super) fn rename(place: &Place, from: &GuestPath, to: &GuestPath, replace: bool) -> Result<Entry, Trouble> {
-    let (source, target) = (place.parent(from)?, place.parent(to)?);
-    match rename_spot(&source, &target, replace) {
-        Err(Errno::XDEV) => carry_over(&source, &target, from, to, replace)?,
+    put(place, from, &place.parent(from)?, to, &place.parent(to)?, replace)
+}
+
+/// Gives something another name, in the place of what has that name. What is missing above it is made, but for nothing that is not
+/// there.
+pub(super) fn relocate(place: &Place, from: &GuestPath, to: &GuestPath) -> Result<Entry, Trouble> {
+    place.find_itself(from)?;
+    put(place, from, &place.parent(from)?, to, &place.parent_made(to)?, true)
+}
+
+fn put(
+    place: &Place,
+    from: &GuestPath,
+    source: &Spot,
+    to: &GuestPath,
+    target: &Spot,
+    replace: bool,
+) -> Result<Entry, Trouble> {
+    match rename_spot(source, target, replace) {
+        Err(Errno::XDEV) => carry_over(source, target, from, to, replace)?,
         Err(Errno::INVAL) if to.is_within(from) => {
             let message = format!("{from} cannot be moved into itself, to {to}");
             return Err(Trouble::new(TroubleCode::InvalidPath, message));

@@ -5,14 +5,19 @@
 //! before, by its mounts and by the loss of all rights.
 
 mod archive;
+mod attributes;
+mod detail;
 mod draft;
 mod edit;
 mod files;
+mod join;
 mod list;
 mod measure;
 mod place;
+mod reach;
 mod remove;
 mod search;
+mod space;
 mod text;
 mod tree;
 mod unpack;
@@ -21,12 +26,13 @@ mod write;
 
 use std::io::{self, Read, Write};
 
-use box_wire::errand::{Reply, encode};
+use box_wire::errand::{Reply, WriteHow, encode};
 use box_wire::limits::PATH_BYTES_MAX;
 use box_wire::{Answer, Errand, GuestPath, Trouble, TroubleCode, Work};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use detail::Teller;
 use place::Place;
 
 /// Does the work; the result is the exit code of the child.
@@ -70,8 +76,13 @@ fn perform(place: &Place, work: &Work, output: &mut Output) -> Result<Told, Trou
         }
         Work::List { path, depth, entries_max } => list::list(place, path, *depth, *entries_max).map(Told::Now),
         Work::Write { path, how, mode, bytes_max } => {
-            let writing = write::Writing { place, path, mode: *mode, bytes_max: *bytes_max };
+            let writing = write::Writing { place, path, mode: *mode, bytes_max: *bytes_max, attributes: None };
             writing.run(*how, &mut Input).map(|entry| Told::Now(Answer::Entry(entry)))
+        }
+        Work::Fill { path, bytes_max, attributes } => {
+            let (attributes, bytes_max) = (attributes.as_ref(), *bytes_max);
+            let writing = write::Writing { place, path, mode: None, bytes_max, attributes };
+            writing.run(WriteHow::From(0), &mut Input).map(|entry| Told::Now(Answer::Entry(entry)))
         }
         Work::MakeDirectory { path, exclusive } => {
             files::make_directory(place, path, *exclusive).map(|entry| Told::Now(Answer::Entry(entry)))
@@ -83,7 +94,22 @@ fn perform(place: &Place, work: &Work, output: &mut Output) -> Result<Told, Trou
         Work::Pack { path } => archive::pack(place, path, output),
         Work::Unpack { path, bytes_max } => unpack::unpack(place, path, *bytes_max, &mut Input).map(Told::Now),
         Work::Watch { path, recursive } => watch::watch(place, path, *recursive, output),
+        Work::Follow { path, recursive, entries, attributes } => {
+            let teller = entries.then(|| Teller::new(place, attributes.as_deref()));
+            watch::follow(place, path, *recursive, teller.as_ref(), output)
+        }
         Work::Measure { path } => measure::measure(place, path).map(Told::Now),
+        Work::Space { path } => space::space(place, path).map(Told::Now),
+        Work::Relocate { from, to } => files::relocate(place, from, to).map(|entry| Told::Now(Answer::Entry(entry))),
+        Work::Join { sources, path, bytes_max } => {
+            join::join(place, sources, path, *bytes_max).map(|entry| Told::Now(Answer::Entry(entry)))
+        }
+        Work::Reach { path } => reach::reach(place, path).map(|()| Told::Now(Answer::Done)),
+        Work::OnBehalf { work, owner } => perform(&place.on_behalf(*owner), work, output),
+        Work::InDetail { work, attributes } => match perform(place, work, output)? {
+            Told::Now(answer) => Ok(Told::Now(Teller::new(place, attributes.as_deref()).answer(answer))),
+            told @ Told::Before(_) => Ok(told),
+        },
     }
 }
 
@@ -146,6 +172,7 @@ fn trouble(path: &str, error: impl Into<io::Error>) -> Trouble {
         Some(Errno::LOOP) => TroubleCode::SymlinkRefused,
         Some(Errno::NXIO) => TroubleCode::NotRegular,
         Some(Errno::NAMETOOLONG | Errno::INVAL) => TroubleCode::InvalidPath,
+        Some(Errno::OPNOTSUPP) => TroubleCode::Unsupported,
         _ => TroubleCode::Failed,
     };
     let mut reason = error.to_string();

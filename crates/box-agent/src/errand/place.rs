@@ -8,8 +8,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use box_wire::{GuestPath, Trouble, TroubleCode};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use box_wire::{GuestPath, Trouble, TroubleCode, User};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 use super::trouble;
@@ -23,6 +23,8 @@ pub(super) struct Place {
     named: GuestPath,
     /// Where it really is.
     root: PathBuf,
+    /// Whose what is made becomes, when not that of its maker.
+    owner: Option<User>,
 }
 
 /// Something in the tree, opened as a path only.
@@ -41,7 +43,23 @@ pub(super) struct Spot {
 impl Place {
     pub(super) fn new(root: &GuestPath) -> Result<Self, Trouble> {
         let found = locate(root, OFlags::DIRECTORY)?;
-        Ok(Self { named: root.clone(), root: found.real })
+        Ok(Self { named: root.clone(), root: found.real, owner: None })
+    }
+
+    /// The same tree, in which what is made is given to somebody.
+    pub(super) fn on_behalf(&self, owner: User) -> Self {
+        Self { named: self.named.clone(), root: self.root.clone(), owner: Some(owner) }
+    }
+
+    /// Gives something opened to whom it is to belong. Who may not do that keeps it, and so does who is
+    /// alone in its box.
+    pub(super) fn give(&self, thing: impl AsFd) -> rustix::io::Result<()> {
+        let Some(User { uid, gid }) = self.owner else { return Ok(()) };
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        match rustix::fs::chownat(thing, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
+            Err(Errno::PERM | Errno::INVAL) => Ok(()),
+            given => given,
+        }
     }
 
     /// What a path names, links followed, opened as a path only.
@@ -102,10 +120,14 @@ impl Place {
         for name in path.relative().split('/') {
             let step = |from: &Found| locate_in(&from.object, Path::new(name), OFlags::DIRECTORY, path);
             current = match step(&current) {
-                Err(trouble) if trouble.code == TroubleCode::NotFound => {
+                Err(missing) if missing.code == TroubleCode::NotFound => {
                     let above = self.within(path, current)?;
-                    make_directory(&above, name, path)?;
-                    step(&above)?
+                    let made = make_directory(&above, name, path)?;
+                    let next = step(&above)?;
+                    if made {
+                        self.give(&next.object).map_err(|error| trouble(path.as_str(), error))?;
+                    }
+                    next
                 }
                 next => next?,
             };
@@ -146,10 +168,12 @@ pub(super) fn by_descriptor(object: &impl AsFd) -> String {
     format!("/proc/self/fd/{}", object.as_fd().as_raw_fd())
 }
 
-fn make_directory(above: &Found, name: &str, path: &GuestPath) -> Result<(), Trouble> {
+/// Whether it was made here.
+fn make_directory(above: &Found, name: &str, path: &GuestPath) -> Result<bool, Trouble> {
     match rustix::fs::mkdirat(&above.object, name, DIRECTORY_MODE) {
+        Ok(()) => Ok(true),
         // It was not there when it was looked for: somebody else was faster, or a link to nothing has that name.
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(Errno::EXIST) => Ok(false),
         Err(error) => Err(trouble(path.as_str(), error)),
     }
 }

@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use box_wire::errand::{Change, ChangeKind, EntryKind};
+use box_wire::errand::{Change, ChangeKind, Detail, EntryKind, Happening};
 use box_wire::limits::PATH_BYTES_MAX;
 use box_wire::{Answer, GuestPath, Trouble};
 use rustix::event::{PollFd, PollFlags};
@@ -18,7 +18,8 @@ use rustix::fs::OFlags;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-use super::files::entry;
+use super::detail::Teller;
+use super::files::{entry, stat};
 use super::place::{Place, by_descriptor};
 use super::tree::{Mounts, Resume, Step, Walk, join, open_below};
 use super::{Output, Told, told_path, trouble};
@@ -45,20 +46,36 @@ const OF_ITEMS: WatchFlags = WatchFlags::CREATE
 const OF_ITSELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF);
 
 pub(super) fn watch(place: &Place, path: &GuestPath, recursive: bool, output: &mut Output) -> Result<Told, Trouble> {
-    let mut watcher = Watcher::new(place, path, recursive)?;
-    let mut told = || -> io::Result<()> {
-        output.reply(&Ok(Answer::Done))?;
-        loop {
-            for change in watcher.changes.drain(..) {
-                output.item(&change)?;
-            }
-            if watcher.ended || !wait(&watcher.inotify)? {
-                return Ok(());
-            }
-            watcher.take()?;
-        }
-    };
-    Ok(Told::Before(told()))
+    let watcher = Watcher::new(place, path, recursive, Moves::Alike)?;
+    Ok(Told::Before(watcher.tell_all(output, |change, output| output.item(&change))))
+}
+
+/// The same of a directory, with the two names of a move told apart, and with what is there now where a teller says that.
+pub(super) fn follow(
+    place: &Place,
+    path: &GuestPath,
+    recursive: bool,
+    teller: Option<&Teller<'_>>,
+    output: &mut Output,
+) -> Result<Told, Trouble> {
+    let watcher = Watcher::new(place, path, recursive, Moves::Apart)?;
+    if watcher.only.is_some() {
+        return Err(trouble(path.as_str(), Errno::NOTDIR));
+    }
+    Ok(Told::Before(watcher.tell_all(output, |change, output| {
+        let detail = teller.and_then(|teller| detail(place, teller, &change)).map(Box::new);
+        output.item(&Happening { change, detail })
+    })))
+}
+
+/// What is there after a change.
+fn detail(place: &Place, teller: &Teller<'_>, change: &Change) -> Option<Detail> {
+    match change.what {
+        ChangeKind::Created | ChangeKind::Written | ChangeKind::Attributes | ChangeKind::Arrived => {}
+        ChangeKind::Renamed | ChangeKind::Removed | ChangeKind::Missed | ChangeKind::Left => return None,
+    }
+    let entry = stat(place, &change.path.parse().ok()?).ok()?;
+    Some(teller.detail(entry))
 }
 
 /// Waits until there is something to tell; not when nobody listens any more.
@@ -79,6 +96,7 @@ struct Watcher<'a> {
     /// Its real name in the directory that is watched for it, when it is no directory.
     only: Option<OsString>,
     recursive: bool,
+    moves: Moves,
     inotify: OwnedFd,
     /// From the top to the directory of each watch.
     directories: HashMap<i32, Vec<u8>>,
@@ -96,6 +114,13 @@ struct Happened {
     name: Option<Vec<u8>>,
 }
 
+/// How the two names of a move are told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moves {
+    Alike,
+    Apart,
+}
+
 /// Whether what is found in a directory is told as new.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
@@ -103,8 +128,15 @@ enum Found {
     Known,
 }
 
+impl Moves {
+    /// What a half of a move is told as.
+    fn of(self, half: ChangeKind) -> ChangeKind {
+        if self == Self::Apart { half } else { ChangeKind::Renamed }
+    }
+}
+
 impl<'a> Watcher<'a> {
-    fn new(place: &'a Place, path: &GuestPath, recursive: bool) -> Result<Self, Trouble> {
+    fn new(place: &'a Place, path: &GuestPath, recursive: bool, moves: Moves) -> Result<Self, Trouble> {
         let found = place.look_up(path)?;
         let is_directory = entry(&found.object, path.as_str())?.kind == EntryKind::Directory;
         let (directory, only) = if is_directory {
@@ -118,6 +150,7 @@ impl<'a> Watcher<'a> {
             place,
             path: path.clone(),
             recursive: recursive && is_directory,
+            moves,
             only,
             inotify: inotify.map_err(|error| trouble(path.as_str(), error))?,
             directories: HashMap::new(),
@@ -127,6 +160,24 @@ impl<'a> Watcher<'a> {
         };
         watcher.add(directory, b"", Found::Known).map_err(|error| trouble(path.as_str(), error))?;
         Ok(watcher)
+    }
+
+    /// Passes on what the system tells, until nothing more is to come or nobody listens.
+    fn tell_all(
+        mut self,
+        output: &mut Output,
+        mut pass: impl FnMut(Change, &mut Output) -> io::Result<()>,
+    ) -> io::Result<()> {
+        output.reply(&Ok(Answer::Done))?;
+        loop {
+            for change in self.changes.drain(..) {
+                pass(change, output)?;
+            }
+            if self.ended || !wait(&self.inotify)? {
+                return Ok(());
+            }
+            self.take()?;
+        }
     }
 
     /// Takes what the system tells.
@@ -170,7 +221,8 @@ impl<'a> Watcher<'a> {
         let kind = match what {
             what if what.contains(ReadFlags::CREATE) => ChangeKind::Created,
             what if what.contains(ReadFlags::DELETE) => ChangeKind::Removed,
-            what if what.intersects(ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO) => ChangeKind::Renamed,
+            what if what.contains(ReadFlags::MOVED_FROM) => self.moves.of(ChangeKind::Left),
+            what if what.contains(ReadFlags::MOVED_TO) => self.moves.of(ChangeKind::Arrived),
             what if what.contains(ReadFlags::MODIFY) => ChangeKind::Written,
             what if what.contains(ReadFlags::ATTRIB) => ChangeKind::Attributes,
             _ => return,
@@ -191,7 +243,7 @@ impl<'a> Watcher<'a> {
     fn note_itself(&mut self, what: ReadFlags) {
         let kind = match what {
             what if what.contains(ReadFlags::DELETE_SELF) => ChangeKind::Removed,
-            what if what.contains(ReadFlags::MOVE_SELF) => ChangeKind::Renamed,
+            what if what.contains(ReadFlags::MOVE_SELF) => self.moves.of(ChangeKind::Left),
             what if what.contains(ReadFlags::ATTRIB) && self.only.is_none() => ChangeKind::Attributes,
             _ => return,
         };
@@ -309,89 +361,4 @@ fn below<'a>(path: &'a [u8], other: &[u8]) -> Option<&'a [u8]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-
-    use super::super::place::ground::Ground;
-    use super::*;
-
-    /// What was told of a change in a tree, with names below it.
-    fn told(watcher: &mut Watcher<'_>) -> Vec<(ChangeKind, String)> {
-        watcher.take().unwrap();
-        let top = watcher.path.to_string();
-        let below = |path: String| path.strip_prefix(&top).unwrap().trim_start_matches('/').to_owned();
-        watcher.changes.drain(..).map(|change| (change.what, below(change.path))).collect()
-    }
-
-    fn expect(watcher: &mut Watcher<'_>, expected: &[(ChangeKind, &str)]) {
-        let told = told(watcher);
-        let told: Vec<_> = told.iter().map(|(what, path)| (*what, path.as_str())).collect();
-        assert_eq!(told, expected);
-    }
-
-    #[test]
-    fn each_kind_of_change_is_told() {
-        let ground = Ground::new();
-        let file = ground.tree.join("file");
-        let mut watcher = Watcher::new(&ground.place, &ground.path(""), false).unwrap();
-        fs::write(&file, "x").unwrap();
-        expect(&mut watcher, &[(ChangeKind::Created, "file"), (ChangeKind::Written, "file")]);
-        fs::set_permissions(&file, fs::metadata(&file).unwrap().permissions()).unwrap();
-        expect(&mut watcher, &[(ChangeKind::Attributes, "file")]);
-        fs::rename(&file, ground.tree.join("new")).unwrap();
-        expect(&mut watcher, &[(ChangeKind::Renamed, "file"), (ChangeKind::Renamed, "new")]);
-        fs::remove_file(ground.tree.join("new")).unwrap();
-        expect(&mut watcher, &[(ChangeKind::Removed, "new")]);
-        fs::remove_dir(&ground.tree).unwrap();
-        expect(&mut watcher, &[(ChangeKind::Removed, "")]);
-        assert!(watcher.ended);
-    }
-
-    #[test]
-    fn new_and_moved_directories_are_watched_and_lost_ones_not() {
-        let ground = Ground::new();
-        let make = |path: &Path| fs::create_dir(path).unwrap();
-        let mut watcher = Watcher::new(&ground.place, &ground.path(""), true).unwrap();
-        make(&ground.tree.join("a"));
-        make(&ground.tree.join("a/b"));
-        expect(&mut watcher, &[(ChangeKind::Created, "a"), (ChangeKind::Created, "a/b")]);
-        fs::write(ground.tree.join("a/b/file"), "").unwrap();
-        expect(&mut watcher, &[(ChangeKind::Created, "a/b/file")]);
-        fs::rename(ground.tree.join("a"), ground.tree.join("z")).unwrap();
-        fs::write(ground.tree.join("z/b/second"), "").unwrap();
-        expect(
-            &mut watcher,
-            &[(ChangeKind::Renamed, "a"), (ChangeKind::Renamed, "z"), (ChangeKind::Created, "z/b/second")],
-        );
-        fs::rename(ground.tree.join("z"), ground.outside("z")).unwrap();
-        fs::write(ground.outside("z/b/third"), "").unwrap();
-        expect(&mut watcher, &[(ChangeKind::Renamed, "z")]);
-        fs::rename(ground.outside("z"), ground.tree.join("back")).unwrap();
-        fs::write(ground.tree.join("back/b/fourth"), "").unwrap();
-        expect(&mut watcher, &[(ChangeKind::Renamed, "back")]);
-        fs::write(ground.tree.join("back/b/fifth"), "").unwrap();
-        expect(&mut watcher, &[(ChangeKind::Created, "back/b/fifth")]);
-    }
-
-    #[test]
-    fn a_single_file_is_watched_by_its_name() {
-        let ground = Ground::new();
-        fs::write(ground.tree.join("file"), "").unwrap();
-        std::os::unix::fs::symlink("file", ground.tree.join("link")).unwrap();
-        let mut watcher = Watcher::new(&ground.place, &ground.path("link"), true).unwrap();
-        fs::write(ground.tree.join("other"), "x").unwrap();
-        fs::write(ground.tree.join("file"), "x").unwrap();
-        expect(&mut watcher, &[(ChangeKind::Written, "")]);
-    }
-
-    #[test]
-    fn more_directories_than_can_be_watched_are_told_as_missed() {
-        let ground = Ground::new();
-        for number in 0..=DIRECTORIES_MAX {
-            fs::create_dir(ground.tree.join(number.to_string())).unwrap();
-        }
-        let mut watcher = Watcher::new(&ground.place, &ground.path(""), true).unwrap();
-        assert!(told(&mut watcher).contains(&(ChangeKind::Missed, String::new())));
-    }
-}
+mod tests;

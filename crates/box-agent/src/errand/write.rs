@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use box_wire::errand::{Entry, EntryKind, WriteHow};
+use box_wire::errand::{Attributes, Entry, EntryKind, WriteHow};
 use box_wire::{GuestPath, Trouble, TroubleCode};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::attributes;
 use super::draft::Draft;
 use super::files::{CHUNK_BYTES, check_regular, entry};
 use super::place::{Found, Place, Spot, reopen};
@@ -21,6 +22,8 @@ pub(super) struct Writing<'a> {
     pub(super) mode: Option<u32>,
     /// Most bytes that the whole file may have.
     pub(super) bytes_max: u64,
+    /// Attributes that it gets, when it is written in place.
+    pub(super) attributes: Option<&'a Attributes>,
 }
 
 impl Writing<'_> {
@@ -124,12 +127,27 @@ impl Writing<'_> {
             let message = format!("{} has {size} bytes, so none can be written from {offset} on", self.path);
             return Err(Trouble::new(TroubleCode::TooLarge, message));
         }
+        // Before anything is lost: where there can be no attributes, a file stays as it is.
+        if let Err(error) = self.mark(&file) {
+            if new.is_some() {
+                undo(&file, offset, new.as_ref());
+            }
+            return Err(self.failed(error));
+        }
         file.set_len(offset).and_then(|()| file.seek(SeekFrom::Start(offset))).map_err(|error| self.failed(error))?;
         if let Err(trouble) = self.copy(input, &mut file, left) {
             undo(&file, offset, new.as_ref());
             return Err(trouble);
         }
         Ok(file)
+    }
+
+    /// Gives a file its attributes, and to whom it is to belong.
+    fn mark(&self, file: &File) -> rustix::io::Result<()> {
+        if let Some(wanted) = self.attributes {
+            attributes::replace(file, wanted)?;
+        }
+        self.place.give(file)
     }
 
     fn begin(&self) -> Result<(File, Spot), Trouble> {
@@ -187,94 +205,4 @@ pub(super) fn copy_at_most(input: &mut impl Read, output: &mut impl Write, bytes
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    use super::super::place::ground::Ground;
-    use super::*;
-
-    fn write(ground: &Ground, name: &str, how: WriteHow, bytes: &str) -> Result<Entry, Trouble> {
-        let path = ground.path(name);
-        Writing { place: &ground.place, path: &path, mode: None, bytes_max: 10 }.run(how, &mut bytes.as_bytes())
-    }
-
-    fn names(ground: &Ground) -> usize {
-        fs::read_dir(&ground.tree).unwrap().count()
-    }
-
-    #[test]
-    fn a_file_is_replaced_with_its_permissions() {
-        let ground = Ground::new();
-        let file = ground.tree.join("file");
-        let entry = write(&ground, "file", WriteHow::Replace, "old").unwrap();
-        assert_eq!((entry.size, entry.path.as_str()), (3, file.to_str().unwrap()));
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o751)).unwrap();
-        let entry = write(&ground, "file", WriteHow::Replace, "newer").unwrap();
-        assert_eq!((entry.size, entry.mode), (5, 0o751));
-        assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
-        assert_eq!(names(&ground), 1, "nothing else is left");
-    }
-
-    #[test]
-    fn directories_above_are_made_and_links_followed_inside() {
-        let ground = Ground::new();
-        write(&ground, "a/b/file", WriteHow::Create, "x").unwrap();
-        symlink("a/b/file", ground.tree.join("link")).unwrap();
-        write(&ground, "link", WriteHow::Replace, "through").unwrap();
-        assert_eq!(fs::read_to_string(ground.tree.join("a/b/file")).unwrap(), "through");
-        assert!(ground.tree.join("link").is_symlink(), "the link stays one");
-    }
-
-    #[test]
-    fn what_may_not_be_written_stays_as_it_is() {
-        let ground = Ground::new();
-        fs::write(ground.outside("secret"), "secret").unwrap();
-        fs::create_dir(ground.tree.join("directory")).unwrap();
-        symlink("../secret", ground.tree.join("out")).unwrap();
-        symlink("../new", ground.tree.join("dangling")).unwrap();
-        symlink("/dev/zero", ground.tree.join("zero")).unwrap();
-        for how in [WriteHow::Replace, WriteHow::From(0)] {
-            for (name, code) in [
-                ("out", TroubleCode::PathEscapes),
-                ("zero", TroubleCode::PathEscapes),
-                ("dangling", TroubleCode::SymlinkRefused),
-                ("directory", TroubleCode::IsDirectory),
-                ("", TroubleCode::IsDirectory),
-            ] {
-                let trouble = write(&ground, name, how, "x").unwrap_err();
-                assert_eq!(trouble.code, code, "{name} {how:?}: {trouble}");
-            }
-        }
-        for name in ["out", "dangling", "zero", "directory", ""] {
-            assert_eq!(write(&ground, name, WriteHow::Create, "x").unwrap_err().code, TroubleCode::Exists, "{name}");
-        }
-        assert_eq!(fs::read_to_string(ground.outside("secret")).unwrap(), "secret");
-        assert!(!ground.outside("new").exists());
-    }
-
-    #[test]
-    fn too_much_leaves_what_was_there() {
-        let ground = Ground::new();
-        let long = "12345678901";
-        for how in [WriteHow::Replace, WriteHow::Create, WriteHow::From(0)] {
-            assert_eq!(write(&ground, "new", how, long).unwrap_err().code, TroubleCode::TooLarge, "{how:?}");
-            assert_eq!(names(&ground), 0, "{how:?}");
-        }
-        write(&ground, "old", WriteHow::Create, "old").unwrap();
-        assert_eq!(write(&ground, "old", WriteHow::Replace, long).unwrap_err().code, TroubleCode::TooLarge);
-        assert_eq!(write(&ground, "old", WriteHow::From(3), long).unwrap_err().code, TroubleCode::TooLarge);
-        assert_eq!(fs::read_to_string(ground.tree.join("old")).unwrap(), "old");
-    }
-
-    #[test]
-    fn a_broken_upload_goes_on_where_it_stopped() {
-        let ground = Ground::new();
-        write(&ground, "file", WriteHow::From(0), "abc").unwrap();
-        write(&ground, "file", WriteHow::From(3), "def").unwrap();
-        assert_eq!(write(&ground, "file", WriteHow::From(2), "X").unwrap().size, 3);
-        assert_eq!(fs::read_to_string(ground.tree.join("file")).unwrap(), "abX");
-        assert_eq!(write(&ground, "file", WriteHow::From(4), "x").unwrap_err().code, TroubleCode::TooLarge);
-        assert_eq!(write(&ground, "none", WriteHow::From(4), "x").unwrap_err().code, TroubleCode::NotFound);
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use rustix::net::RecvFlags;
 const READ_BYTES: usize = 64 << 10;
 
 /// Whether the other end of a stream is gone.
-pub(super) fn is_hung_up(stream: &OwnedFd) -> bool {
+pub(crate) fn is_hung_up(stream: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::HUP)
@@ -43,6 +43,11 @@ impl Inbox {
             self.bytes = Vec::new();
         }
         result
+    }
+
+    /// What came behind the frames that were taken.
+    pub(crate) fn into_rest(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// The next whole frame, if one is there.

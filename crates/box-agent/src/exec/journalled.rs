@@ -9,6 +9,7 @@ use rustix::event::PollFlags;
 use super::TURNS_MAX;
 use super::inbox::{self, Inbox};
 use super::input::Input;
+use super::pacing::{Pacing, Room};
 use super::recorder::Recorder;
 use super::spawn::Spawned;
 use crate::outbox::{Outbox, Taken};
@@ -22,6 +23,8 @@ const LAST_WORDS_BYTES_MAX: u64 = 4 << 20;
 pub(super) struct Journalled {
     recorder: Recorder,
     attachments: Vec<Attachment>,
+    /// Of a held one: those for whom output waits.
+    pacing: Option<Pacing>,
     /// Bytes that had come when the command ended.
     bytes_at_end: Option<u64>,
 }
@@ -43,11 +46,35 @@ struct Attachment {
 impl Journalled {
     pub(super) fn new(exec: ExecId, bytes_max: u64, stream: OwnedFd, inbox: Inbox) -> Self {
         let recorder = Recorder::new(exec, bytes_max);
-        Self { recorder, attachments: vec![Attachment::new(stream, inbox)], bytes_at_end: None }
+        Self { recorder, attachments: vec![Attachment::new(stream, inbox)], pacing: None, bytes_at_end: None }
+    }
+
+    /// One whose output waits for those who pace it.
+    pub(super) fn held(exec: ExecId, bytes_max: u64, stream: OwnedFd, inbox: Inbox) -> Self {
+        Self { pacing: Some(Pacing::new(bytes_max)), ..Self::new(exec, bytes_max, stream, inbox) }
     }
 
     pub(super) fn attached(&self) -> usize {
-        self.attachments.len()
+        self.attachments.len() + self.pacing.as_ref().map_or(0, Pacing::streams)
+    }
+
+    /// Lets output wait for another stream. It comes back when that cannot be.
+    pub(super) fn pace(&mut self, stream: OwnedFd, inbox: Inbox, taken: box_wire::Taken) -> Result<(), OwnedFd> {
+        match &mut self.pacing {
+            Some(pacing) => pacing.attach(stream, inbox, taken),
+            None => Err(stream),
+        }
+    }
+
+    /// Which output may be taken now. Nothing is held back when only the last words are left.
+    pub(super) fn room(&self, ends_now: bool) -> Room {
+        let pacing = self.pacing.as_ref().filter(|_| !ends_now);
+        pacing.map_or(Room::BOTH, |pacing| pacing.room(self.recorder.bytes()))
+    }
+
+    /// When to look again although nothing happens.
+    pub(super) fn wake_at(&self) -> Option<std::time::Instant> {
+        self.pacing.as_ref().and_then(Pacing::wake_at)
     }
 
     /// Lets another stream follow. It comes back when there are too many.
@@ -66,6 +93,9 @@ impl Journalled {
             events.set(PollFlags::IN, !input.is_waiting());
             events.set(PollFlags::OUT, !attachment.outbox.is_empty());
             add(stream.as_fd(), events);
+        }
+        if let Some(pacing) = &self.pacing {
+            pacing.interests(add);
         }
     }
 
@@ -87,17 +117,22 @@ impl Journalled {
         }
     }
 
-    /// Moves output into the journal. True when nothing more is waiting that the command itself wrote.
-    pub(super) fn move_output(&mut self, directory: &OwnedFd, child: &mut Spawned, has_ended: bool) -> bool {
-        if has_ended && self.bytes_at_end.is_none() {
+    /// Moves output into the journal. True when nothing more is waiting that the command itself wrote, or may be taken now.
+    pub(super) fn move_output(&mut self, directory: &OwnedFd, child: &mut Spawned, ends_now: bool) -> bool {
+        if let Some(pacing) = &mut self.pacing {
+            pacing.hear();
+        }
+        if ends_now && self.bytes_at_end.is_none() {
             self.bytes_at_end = Some(self.bytes());
         }
-        for _ in 0..TURNS_MAX {
-            if !self.take_output(directory, child) {
-                return true;
-            }
+        let is_all = (0..TURNS_MAX).any(|_| {
+            let room = self.room(ends_now);
+            !self.take_output(directory, child, room)
+        });
+        if let Some(pacing) = &mut self.pacing {
+            pacing.note(self.recorder.bytes());
         }
-        self.bytes_at_end.is_some_and(|before| self.bytes() - before > LAST_WORDS_BYTES_MAX)
+        is_all || self.bytes_at_end.is_some_and(|before| self.bytes() - before > LAST_WORDS_BYTES_MAX)
     }
 
     fn bytes(&self) -> u64 {
@@ -105,21 +140,21 @@ impl Journalled {
         stdout + stderr
     }
 
-    /// Takes from every stream that has something. False when none has.
-    fn take_output(&mut self, directory: &OwnedFd, child: &mut Spawned) -> bool {
+    /// Takes from every stream that has something and room. False when none has.
+    fn take_output(&mut self, directory: &OwnedFd, child: &mut Spawned, room: Room) -> bool {
         let recorder = &mut self.recorder;
         let mut any = false;
-        let mut take = |source: &mut Option<OwnedFd>, take: &mut dyn FnMut(&OwnedFd) -> Taken| {
-            let Some(open) = source else { return };
+        let mut take = |source: &mut Option<OwnedFd>, has_room: bool, take: &mut dyn FnMut(&OwnedFd) -> Taken| {
+            let Some(open) = source.as_ref().filter(|_| has_room) else { return };
             match take(open) {
                 Taken::Some => any = true,
                 Taken::Nothing => {}
                 Taken::End => *source = None,
             }
         };
-        take(&mut child.terminal, &mut |open| recorder.take_copy(directory, StreamName::Stdout, open));
-        take(&mut child.stdout, &mut |open| recorder.take_pipe(directory, StreamName::Stdout, open));
-        take(&mut child.stderr, &mut |open| recorder.take_pipe(directory, StreamName::Stderr, open));
+        take(&mut child.terminal, room.stdout, &mut |open| recorder.take_copy(directory, StreamName::Stdout, open));
+        take(&mut child.stdout, room.stdout, &mut |open| recorder.take_pipe(directory, StreamName::Stdout, open));
+        take(&mut child.stderr, room.stderr, &mut |open| recorder.take_pipe(directory, StreamName::Stderr, open));
         any
     }
 

@@ -4,6 +4,9 @@ mod ended;
 mod inbox;
 mod input;
 mod journalled;
+mod launch;
+mod over;
+mod pacing;
 mod recorder;
 mod spawn;
 mod streamed;
@@ -13,9 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use box_wire::{
-    Ending, Event, ExecOutcome, ExecRequest, Exit, Output, Refusal, RefusalCode, RunningExec, SignalScope, Usage,
-};
+use box_wire::{Event, ExecRequest, Output, Refusal, RefusalCode, RunningExec, SignalScope, Taken};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 
@@ -24,10 +25,11 @@ use crate::setup::Prepared;
 use crate::sys::Reaped;
 
 use ended::Ended;
-pub(crate) use inbox::Inbox;
+pub(crate) use inbox::{Inbox, is_hung_up};
 use input::Input;
 use journalled::Journalled;
-use recorder::Recorder;
+use launch::launch;
+use pacing::Room;
 use spawn::{STATUS_BYTES, Spawned};
 use streamed::Caller;
 pub(crate) use tree::Tree;
@@ -80,11 +82,13 @@ enum Verdict {
     Refused(Refusal),
 }
 
-/// Why and when the tree was killed.
+/// Why and when it was killed.
 #[derive(Debug, Clone, Copy)]
 struct Killed {
     at: Instant,
     timed_out: bool,
+    /// Every process of it, and not the main one alone.
+    whole_tree: bool,
 }
 
 /// What becomes of an exec after it was looked at.
@@ -114,6 +118,9 @@ impl Exec {
             Output::Stream => Audience::Caller(Caller::new(stream, inbox)),
             Output::Journal { bytes_max } => {
                 Audience::Journal(Journalled::new(request.id.clone(), bytes_max, stream, inbox))
+            }
+            Output::Held { bytes_max } => {
+                Audience::Journal(Journalled::held(request.id.clone(), bytes_max, stream, inbox))
             }
         };
         Ok(Self {
@@ -148,6 +155,18 @@ impl Exec {
                 }
             },
         }
+    }
+
+    /// Lets the output of a held exec wait for whoever is at the other end. On a refusal the stream comes back for the answer.
+    pub(crate) fn pace(&mut self, stream: OwnedFd, inbox: Inbox, taken: Taken) -> Result<(), (OwnedFd, Refusal)> {
+        let Audience::Journal(journalled) = &mut self.audience else {
+            let message = format!("exec {} is not held; only those can be paced", self.request.id);
+            return Err((stream, Refusal { code: RefusalCode::BadRequest, message }));
+        };
+        journalled.pace(stream, inbox, taken).map_err(|stream| {
+            let message = format!("exec {} cannot be paced, or by no more streams", self.request.id);
+            (stream, Refusal { code: RefusalCode::OutOfProcesses, message })
+        })
     }
 
     /// Streams that it holds.
@@ -187,19 +206,21 @@ impl Exec {
 
     /// What this exec waits for.
     pub(crate) fn interests<'a>(&'a self, add: &mut impl FnMut(BorrowedFd<'a>, PollFlags)) {
-        let takes_output = match &self.audience {
+        let room = match &self.audience {
             Audience::Caller(caller) => {
                 caller.interests(&self.input, add);
-                caller.takes_output()
+                Room { stdout: caller.takes_output(), stderr: caller.takes_output() }
             }
             Audience::Journal(journalled) => {
                 journalled.interests(&self.input, add);
-                true
+                journalled.room(self.ends_now())
             }
         };
-        let outputs = [&self.child.stdout, &self.child.stderr, &self.child.terminal];
-        for output in outputs.into_iter().flatten().filter(|_| takes_output) {
-            add(output.as_fd(), PollFlags::IN);
+        let Spawned { stdout, stderr, terminal, .. } = &self.child;
+        for (output, has_room) in [(stdout, room.stdout), (stderr, room.stderr), (terminal, room.stdout)] {
+            if let Some(output) = output.as_ref().filter(|_| has_room) {
+                add(output.as_fd(), PollFlags::IN);
+            }
         }
         if let Some(input) = self.input.waits_for(&self.child) {
             add(input.as_fd(), PollFlags::OUT);
@@ -214,6 +235,12 @@ impl Exec {
 
     /// When this exec must be looked at even if nothing happens.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
+        let paced = if let Audience::Journal(journalled) = &self.audience { journalled.wake_at() } else { None };
+        let own = self.own_wake_at();
+        own.zip(paced).map(|(own, paced)| own.min(paced)).or(own).or(paced)
+    }
+
+    fn own_wake_at(&self) -> Option<Instant> {
         match self.killed {
             Some(killed) if self.ended.is_some() => Some((Instant::now() + GONE_LOOK).min(killed.at + GONE_WAIT)),
             Some(_) => None,
@@ -246,30 +273,23 @@ impl Exec {
         if self.ended.is_some() {
             return Err(Errno::SRCH.into());
         }
-        let target = match self.tree.cgroup() {
-            Some(_) => self.child.pid,
-            None => tree::first_child(self.child.pid).ok_or(Errno::SRCH)?,
-        };
+        let target = self.tree.command(self.child.pid).ok_or(Errno::SRCH)?;
         crate::sys::signal_child(target, signal)
-    }
-
-    /// Kills the whole tree.
-    pub(crate) fn kill(&mut self, timed_out: bool) {
-        self.tree.kill(self.child.pid);
-        self.killed.get_or_insert(Killed { at: Instant::now(), timed_out });
     }
 
     /// Does everything that can be done now.
     pub(crate) fn advance(mut self: Box<Self>, prepared: &Prepared) -> Next {
-        if self.killed.is_none() && self.ended.is_none() && self.deadline.is_some_and(|at| Instant::now() >= at) {
-            self.kill(true);
+        let can_expire = self.killed.is_none() && (self.ended.is_none() || self.is_held());
+        if can_expire && self.deadline.is_some_and(|at| Instant::now() >= at) {
+            self.expire();
         }
         self.take_input();
         self.hear_verdict();
         self.read_status();
-        if self.move_output(prepared) && self.ended.is_some() {
-            let gone = self.killed.is_none_or(|_| self.tree.is_gone(self.child.pid));
-            if gone || self.killed.is_some_and(|killed| killed.at.elapsed() >= GONE_WAIT) {
+        if self.move_output(prepared) && self.is_over() {
+            let killed = self.killed.filter(|killed| killed.whole_tree);
+            let gone = killed.is_none_or(|_| self.tree.is_gone(self.child.pid));
+            if gone || killed.is_some_and(|killed| killed.at.elapsed() >= GONE_WAIT) {
                 return self.finish(prepared, gone);
             }
         }
@@ -294,9 +314,10 @@ impl Exec {
 
     /// Moves output to where it belongs. True when nothing more is waiting.
     fn move_output(&mut self, prepared: &Prepared) -> bool {
+        let ends_now = self.ends_now();
         match (&mut self.audience, &prepared.journal) {
             (Audience::Journal(journalled), Some(directory)) => {
-                journalled.move_output(directory, &mut self.child, self.ended.is_some())
+                journalled.move_output(directory, &mut self.child, ends_now)
             }
             // A journalled exec is not started where there is no journal.
             (Audience::Journal(_), None) => true,
@@ -343,76 +364,5 @@ impl Exec {
             Ok(_) => self.child.status = None,
             Err(_) => {}
         }
-    }
-
-    fn finish(mut self: Box<Self>, prepared: &Prepared, gone: bool) -> Next {
-        self.hear_verdict();
-        let started = self.started_pid();
-        let ending = match &self.verdict {
-            Verdict::Refused(refusal) => Ending::Refused(refusal.clone()),
-            Verdict::Pending | Verdict::Started => Ending::Exited(self.outcome(prepared, gone)),
-        };
-        let Self { audience, tree, .. } = *self;
-        let partings = match (audience, &prepared.journal) {
-            (Audience::Journal(journalled), Some(directory)) => journalled.finish(directory, started, ending),
-            (Audience::Journal(_), None) => Vec::new(),
-            (Audience::Caller(caller), _) => vec![caller.finish(ending)],
-        };
-        Next::Over { partings, tree }
-    }
-
-    fn outcome(&self, prepared: &Prepared, gone: bool) -> ExecOutcome {
-        let (exit, usage) = self.ended.map_or((Exit::Code(0), Usage::default()), |ended| (ended.exit(), ended.usage()));
-        let (oom_killed, peak) = self.tree.memory(&prepared.memory);
-        let (cpu_user_us, cpu_system_us) = self.tree.cpu_us().unwrap_or((usage.cpu_user_us, usage.cpu_system_us));
-        let memory_peak_bytes = peak.unwrap_or(usage.memory_peak_bytes);
-        let usage = Usage { cpu_user_us, cpu_system_us, memory_peak_bytes, ..usage };
-        let timed_out = self.killed.is_some_and(|killed| killed.timed_out);
-        ExecOutcome { exit, timed_out, oom_killed, tree_gone: gone && self.killed.is_some(), usage }
-    }
-}
-
-/// Makes the place of a command and starts it there.
-fn launch(request: &ExecRequest, prepared: &Prepared) -> Result<(Spawned, Tree), Refusal> {
-    let refusal = |code, message: String| Refusal { code, message };
-    request.validate().map_err(|invalid| refusal(RefusalCode::BadRequest, invalid.to_string()))?;
-    check_journal(request, prepared)?;
-    let tree = Tree::prepare(prepared, &request.id)
-        .map_err(|error| refusal(RefusalCode::Internal, format!("no place for the exec: {error}")))?;
-    match spawn::spawn(request, &tree, prepared) {
-        Ok(child) => Ok((child, tree)),
-        Err(error) => {
-            let _ = tree.remove(&prepared.tracking);
-            let (code, message) = explain_spawn(&error);
-            Err(refusal(code, message))
-        }
-    }
-}
-
-/// Whether the output of a command can be kept as it asks.
-fn check_journal(request: &ExecRequest, prepared: &Prepared) -> Result<(), Refusal> {
-    if request.output == Output::Stream {
-        return Ok(());
-    }
-    let Some(directory) = &prepared.journal else {
-        let message = "this box keeps no journal; make it with keeps_journal, or let the output be streamed";
-        return Err(Refusal { code: RefusalCode::BadRequest, message: message.to_owned() });
-    };
-    if Recorder::is_taken(directory, &request.id) {
-        let message = format!("an exec {} has a journal already; remove that, or choose another id", request.id);
-        return Err(Refusal { code: RefusalCode::BadExecId, message });
-    }
-    Ok(())
-}
-
-fn explain_spawn(error: &io::Error) -> (RefusalCode, String) {
-    match Errno::from_io_error(error) {
-        Some(Errno::AGAIN) => {
-            (RefusalCode::OutOfProcesses, "the box is at its process limit; end something or raise pids_limit".into())
-        }
-        Some(Errno::NOMEM) => {
-            (RefusalCode::OutOfProcesses, "the box has no memory left for another process; raise memory_mb".into())
-        }
-        _ => (RefusalCode::Internal, format!("the command could not be started: {error}")),
     }
 }

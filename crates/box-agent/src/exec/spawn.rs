@@ -14,7 +14,7 @@ use rustix::termios::Winsize;
 
 use super::tree::Tree;
 use crate::errand;
-use crate::setup::{self, MemoryTold, Prepared};
+use crate::setup::{self, Callers, MemoryTold, Prepared};
 use crate::sys::{self, Block};
 
 /// Room in an output pipe. More room means fewer turns between writer and agent; the kernel may grant less.
@@ -89,6 +89,9 @@ pub(crate) fn read_verdict(bytes: [u8; 8], request: &ExecRequest) -> Refusal {
         (STAGE_EXEC, _) => (RefusalCode::NotExecutable, format!("{program}: {}", describe(errno))),
         (STAGE_CONFINE, Errno::PERM) if request.user.is_some() => {
             (RefusalCode::BadRequest, "user: every command of this box has the user of the box".to_owned())
+        }
+        (STAGE_CONFINE, Errno::INVAL) if request.user.is_some() => {
+            (RefusalCode::BadRequest, "user: nobody in this box has that id; ask for 0, or for no user".to_owned())
         }
         (STAGE_FORK, _) => (RefusalCode::OutOfProcesses, format!("no process could be started: {}", describe(errno))),
         _ => (RefusalCode::Internal, format!("the command could not be confined: {}", describe(errno))),
@@ -255,13 +258,17 @@ fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! 
     if let Err(error) = take_streams(ends) {
         fail(&ends.verdict, STAGE_STREAMS, error);
     }
-    if let Err(error) = setup::confine_workload(image.user, &prepared.seccomp) {
+    if let Err(error) = setup::confine_workload(image.user, prepared) {
         fail(&ends.verdict, STAGE_CONFINE, error);
     }
     if let Err(error) = enter(&image.cwd) {
         fail(&ends.verdict, STAGE_WORKDIR, error);
     }
     if let Some(errand) = image.errand {
+        if prepared.callers == Callers::Root {
+            // Whoever ends it may not see it.
+            let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+        }
         // Nothing is executed, so nothing is closed by that; and the news that the work has begun is that the verdict is closed.
         match sys::close_all_but_standard_streams() {
             Ok(()) => sys::exit_now(errand::run(errand)),

@@ -1,13 +1,14 @@
 //! The process tree of one exec: how it is held together, killed as a whole, and asked what it consumed.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use box_wire::ExecId;
+use box_wire::{ExecId, User};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
 
-use crate::setup::{MemoryTold, Prepared, Tracker};
+use crate::setup::{self, Callers, MemoryTold, Prepared, Tracker};
 use crate::sys;
 
 /// What one read of a kernel file can return.
@@ -33,7 +34,16 @@ enum Place {
     /// A cgroup of its own, below the box's.
     Cgroup { name: String, directory: OwnedFd },
     /// Everything below a reaper that was forked for it.
-    Ancestry,
+    Ancestry(Sight),
+}
+
+/// Who looks at the list of processes.
+#[derive(Debug, Clone, Copy)]
+enum Sight {
+    /// The agent, which sees all that it has to.
+    Own,
+    /// Somebody who is who commands are: a house may let nobody but themselves see their processes.
+    Of(User),
 }
 
 impl Tree {
@@ -46,7 +56,8 @@ impl Tree {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 Place::Cgroup { directory: rustix::fs::openat(parent, &name, flags, Mode::empty())?, name }
             }
-            Tracker::Ancestry => Place::Ancestry,
+            Tracker::Ancestry if prepared.callers == Callers::Root => Place::Ancestry(Sight::Of(prepared.workload)),
+            Tracker::Ancestry => Place::Ancestry(Sight::Own),
         };
         let mut oom_kills_before = 0;
         match (&prepared.memory, &place) {
@@ -68,7 +79,7 @@ impl Tree {
     pub(crate) fn cgroup(&self) -> Option<BorrowedFd<'_>> {
         match &self.place {
             Place::Cgroup { directory, .. } => Some(directory.as_fd()),
-            Place::Ancestry => None,
+            Place::Ancestry(_) => None,
         }
     }
 
@@ -76,7 +87,7 @@ impl Tree {
     pub(crate) fn kill(&self, top: i32) {
         match &self.place {
             Place::Cgroup { directory, .. } => drop(write_at(directory, "cgroup.kill", b"1")),
-            Place::Ancestry => kill_descendants(top),
+            Place::Ancestry(sight) => kill_descendants(top, *sight),
         }
     }
 
@@ -84,7 +95,7 @@ impl Tree {
     pub(crate) fn signal(&self, top: i32, signal: i32) -> io::Result<()> {
         let members = match &self.place {
             Place::Cgroup { directory, .. } => members_of(directory)?,
-            Place::Ancestry => descendants_of(top),
+            Place::Ancestry(sight) => descendants_of(top, *sight),
         };
         // The numbers were just read; at worst one names another process of the box by now, and a box is one trust domain.
         let mut outcome = Err(Errno::SRCH.into());
@@ -95,13 +106,21 @@ impl Tree {
         outcome
     }
 
+    /// The command itself, where it is not `top`.
+    pub(crate) fn command(&self, top: i32) -> Option<i32> {
+        match &self.place {
+            Place::Cgroup { .. } => Some(top),
+            Place::Ancestry(sight) => children_of(top, *sight).first().copied(),
+        }
+    }
+
     /// Whether no process of the tree is left.
     pub(crate) fn is_gone(&self, top: i32) -> bool {
         match &self.place {
             Place::Cgroup { directory, .. } => {
                 read_at(directory, "cgroup.events").is_ok_and(|text| value_of(&text, "populated") == Some(0))
             }
-            Place::Ancestry => children_of(top).is_empty(),
+            Place::Ancestry(sight) => children_of(top, *sight).is_empty(),
         }
     }
 
@@ -144,9 +163,13 @@ impl Tree {
 }
 
 /// Kills everything below `top`, again and again until nothing is left, because a tree can grow while it is cut.
-fn kill_descendants(top: i32) {
+fn kill_descendants(top: i32, sight: Sight) {
     for _ in 0..WALKS_MAX {
-        let family = descendants_of(top);
+        let family = descendants_of(top, sight);
+        if let (true, Sight::Of(_)) = (family.is_empty(), sight) {
+            // An errand has executed nothing and hides as the agent does. It ends with its reaper.
+            let _ = sys::signal_child(top, libc::SIGKILL);
+        }
         if family.is_empty() {
             return;
         }
@@ -160,8 +183,8 @@ fn kill_descendants(top: i32) {
 }
 
 /// Everything below `top`, at this moment.
-fn descendants_of(top: i32) -> Vec<i32> {
-    let parents = parents();
+fn descendants_of(top: i32, sight: Sight) -> Vec<i32> {
+    let parents = parents(sight);
     let mut family = vec![top];
     let mut next = 0;
     while let Some(&member) = family.get(next) {
@@ -182,8 +205,33 @@ fn members_of(cgroup: &OwnedFd) -> rustix::io::Result<Vec<i32>> {
     Ok(String::from_utf8_lossy(&bytes).lines().filter_map(|line| line.parse().ok()).collect())
 }
 
-/// Every living process of the box and its parent.
-fn parents() -> Vec<(i32, i32)> {
+/// Every living process of the box and its parent, as far as they are seen.
+fn parents(sight: Sight) -> Vec<(i32, i32)> {
+    match sight {
+        Sight::Own => listed(),
+        Sight::Of(user) => seen_by(user).unwrap_or_default(),
+    }
+}
+
+/// The same as `user` sees them: a child looks, and tells us.
+fn seen_by(user: User) -> io::Result<Vec<(i32, i32)>> {
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    if sys::fork(None)?.is_none() {
+        let list = if setup::become_user(user).is_ok() { listed() } else { Vec::new() };
+        let bytes: Vec<u8> =
+            list.iter().flat_map(|(pid, parent)| [pid.to_ne_bytes(), parent.to_ne_bytes()].concat()).collect();
+        let _ = std::fs::File::from(writer).write_all(&bytes);
+        sys::exit_now(0)
+    }
+    drop(writer);
+    let mut bytes = Vec::new();
+    std::fs::File::from(reader).take(MEMBERS_BYTES_MAX).read_to_end(&mut bytes)?;
+    let number = |part: &[u8]| part.first_chunk().map_or(0, |part| i32::from_ne_bytes(*part));
+    Ok(bytes.chunks_exact(8).map(|pair| (number(&pair[..4]), number(&pair[4..]))).collect())
+}
+
+/// Every process whose parent this process may know.
+fn listed() -> Vec<(i32, i32)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     entries.flatten().filter_map(number).filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
@@ -199,13 +247,8 @@ fn parent_of(pid: i32) -> Option<i32> {
 }
 
 /// The living children of a process.
-fn children_of(pid: i32) -> Vec<i32> {
-    parents().into_iter().filter(|(_, parent)| *parent == pid).map(|(child, _)| child).collect()
-}
-
-/// The command below a reaper.
-pub(super) fn first_child(reaper: i32) -> Option<i32> {
-    children_of(reaper).first().copied()
+fn children_of(pid: i32, sight: Sight) -> Vec<i32> {
+    parents(sight).into_iter().filter(|(_, parent)| *parent == pid).map(|(child, _)| child).collect()
 }
 
 fn oom_kills(control: &OwnedFd) -> u64 {

@@ -2,14 +2,15 @@
 
 use std::os::fd::OwnedFd;
 
-use box_wire::{GuestPath, Lodging, Plan, User};
+use box_wire::plan::Bounding;
+use box_wire::{GuestPath, Lodging, Plan, RootCapability, User};
 use landlock::{
     AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
 use rustix::io::{Errno, Result};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
 
-use super::{Failure, Step};
+use super::{Callers, Failure, Prepared, Step};
 use crate::sys;
 
 /// What the agent keeps: to start commands as the workload, and to end them.
@@ -22,6 +23,19 @@ const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED)
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
+
+/// The same where root of the box means something: the kernel gives it the bounding set, which holds nothing but what the plan
+/// says, and takes it away from whoever becomes somebody else.
+const CAPABLE_ROOT_SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT_LOCKED
+    .union(CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED)
+    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
+    .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
+
+/// What root of the box has, as the kernel counts it.
+pub(super) fn root_set(capabilities: &[RootCapability]) -> CapabilitySet {
+    let bit = |capability: &RootCapability| CapabilitySet::from_bits_retain(1 << capability.number());
+    capabilities.iter().map(bit).fold(CapabilitySet::empty(), CapabilitySet::union)
+}
 
 /// Takes from the agent everything that it needs only during set-up. Whatever it starts inherits the loss.
 ///
@@ -36,18 +50,30 @@ pub(super) fn confine_agent<'a>(
         Err(error) => return Err(Failure::new("groups", error)),
     }
     rustix::thread::clear_ambient_capability_set().step("ambient")?;
-    rustix::thread::set_capabilities_secure_bits(SECURE_BITS).step("secure_bits")?;
-    sys::drop_bounding_set();
+    let root = root_set(&plan.root_capabilities);
+    let secure_bits = if root.is_empty() { SECURE_BITS } else { CAPABLE_ROOT_SECURE_BITS };
+    rustix::thread::set_capabilities_secure_bits(secure_bits).step("secure_bits")?;
+    sys::drop_bounding_set_but(root.bits());
     rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
     restrict_writes(&plan.landlock_writable, own).step("landlock")?;
-    become_user(plan.agent).step("agent_user")?;
-    set_capabilities(AGENT_CAPABILITIES).step("agent_capabilities")?;
+    become_agent(plan.agent, root)?;
     // Changing the user id made the process visible again.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("hide")
 }
 
-/// Takes from an agent in an engine's container what the engine left it. There must be no capability at all: the agent is who
-/// its commands are.
+/// Gives the agent its own id. What root of the box shall have stays permitted, so that it can be handed on, but not in effect.
+fn become_agent(user: User, root: CapabilitySet) -> std::result::Result<(), Failure> {
+    // Where root means something, leaving its id would cost the agent everything.
+    rustix::thread::set_keep_capabilities(true).step("agent_user")?;
+    become_user(user).step("agent_user")?;
+    rustix::thread::set_keep_capabilities(false).step("agent_user")?;
+    let (effective, permitted) = (AGENT_CAPABILITIES, AGENT_CAPABILITIES.union(root));
+    let sets = CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets).step("agent_capabilities")
+}
+
+/// Takes from an agent in a house that others made what they left it. Where the agent is who its commands are, that must be no capability
+/// at all.
 pub(super) fn confine_lodger<'a>(
     lodging: &Lodging,
     own: impl Iterator<Item = &'a OwnedFd>,
@@ -62,11 +88,15 @@ pub(super) fn confine_lodger<'a>(
         Err(error) => return Err(Failure::new("ambient", error)),
     }
     // Needs a capability that a well-made container does not have; where it has one, this takes the rest.
-    sys::drop_bounding_set();
+    sys::drop_bounding_set_but(0);
     rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
     restrict_writes(&lodging.landlock_writable, own).step("landlock")?;
-    become_user(lodging.workload).step("agent_user")?;
-    set_capabilities(CapabilitySet::empty()).step("agent_capabilities")?;
+    if let Some(agent) = lodging.agent {
+        become_agent(agent, CapabilitySet::empty())?;
+    } else {
+        become_user(lodging.workload).step("agent_user")?;
+        set_capabilities(CapabilitySet::empty()).step("agent_capabilities")?;
+    }
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("hide")
 }
 
@@ -106,41 +136,52 @@ fn restrict_writes<'a>(
     Ok(())
 }
 
-/// Turns a forked child into the workload: user, capabilities, filter. Nothing that follows can undo it.
-pub(crate) fn confine_workload(user: User, seccomp: &[Vec<u8>]) -> Result<()> {
+/// Turns a forked child into the workload: user, capabilities, filter. Nothing that follows can undo it. Only root has any of the
+/// capabilities that root of this box has.
+pub(crate) fn confine_workload(user: User, prepared: &Prepared) -> Result<()> {
+    let Prepared { root, bounding, seccomp, callers, workload, .. } = prepared;
+    // In a house that others made there is one user for all commands.
+    if *callers == Callers::Root && user != *workload {
+        return Err(Errno::PERM);
+    }
+    let root = *root;
+    let keep = if user.uid == 0 { root } else { CapabilitySet::empty() };
     become_user(user)?;
-    set_capabilities(CapabilitySet::empty())?;
+    set_capabilities(keep)?;
     for program in seccomp {
         sys::install_filter(program).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     }
-    verify_confinement()
+    verify_confinement(keep, root, *bounding)
 }
 
-/// Checks from inside, just before a command starts, that it has nothing left.
-fn verify_confinement() -> Result<()> {
+/// Checks from inside, just before a command starts, that it has nothing left but `kept`.
+fn verify_confinement(kept: CapabilitySet, root: CapabilitySet, bounding: Bounding) -> Result<()> {
     let sets = rustix::thread::capabilities(None)?;
-    let none = CapabilitySet::empty();
-    let confined = sets.effective == none
-        && sets.permitted == none
-        && sets.inheritable == none
+    let confined = sets.effective == kept
+        && sets.permitted == kept
+        && sets.inheritable.is_empty()
         && rustix::thread::no_new_privs()?
-        && root_is_powerless()?;
+        && (bounding == Bounding::Inert || root_is_bounded(root)?);
     if confined { Ok(()) } else { Err(Errno::NOTRECOVERABLE) }
 }
 
-/// Checks what every command inherits from the agent: `no_new_privs`, an empty bounding set, and locked bits that make uid 0
-/// mean nothing. The rest each command checks itself, before it starts.
-pub(super) fn verify_inheritance() -> Result<bool> {
-    let inherited = rustix::thread::no_new_privs()? && root_is_powerless()? && sys::bounding_set_is_empty();
+/// Checks what every command inherits from the agent: `no_new_privs`, a bounding set of nothing but what root shall have, and
+/// where that is nothing, locked bits that make uid 0 mean nothing. The rest each command checks itself, before it starts.
+pub(super) fn verify_inheritance(root: CapabilitySet, bounding: Bounding) -> Result<bool> {
+    let is_bounded = || Ok::<_, Errno>(root_is_bounded(root)? && sys::bounding_set() == root.bits());
+    let inherited = rustix::thread::no_new_privs()? && (bounding == Bounding::Inert || is_bounded()?);
     if inherited { Ok(true) } else { Err(Errno::NOTRECOVERABLE) }
 }
 
-/// Whether uid 0 means nothing: by the bits, which need a capability to be set, or because nobody here can ever have one.
-fn root_is_powerless() -> Result<bool> {
-    Ok(sys::bounding_set_is_empty() || rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS))
+/// Whether uid 0 means no more than it shall: because nobody here can ever have more, or by the bits, which need a capability to
+/// be set.
+fn root_is_bounded(root: CapabilitySet) -> Result<bool> {
+    let is_bounded = sys::bounding_set() & !root.bits() == 0;
+    Ok(is_bounded || rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS))
 }
 
-fn become_user(user: User) -> Result<()> {
+/// Changes who this process is.
+pub(crate) fn become_user(user: User) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
     rustix::thread::set_thread_res_uid(uid, uid, uid)

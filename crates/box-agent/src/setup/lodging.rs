@@ -8,8 +8,9 @@ use box_wire::plan::{Memory, Sight, Tracking};
 use box_wire::{GuestPath, Lodging};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 
-use super::{Descriptors, Failure, MemoryTold, Prepared, Step, Tracker, confine, open_memory, set_limits};
+use super::{Callers, Descriptors, Failure, MemoryTold, Prepared, Step, Tracker, confine, open_memory, set_limits};
 use crate::dialler;
 use crate::sys;
 
@@ -55,11 +56,27 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
     };
     let verified = Verified {
         landlock_abi: sys::landlock_abi(),
-        workload_confined: confine::verify_inheritance().step("verify")?,
+        workload_confined: confine::verify_inheritance(CapabilitySet::empty(), lodging.bounding).step("verify")?,
+        root_capabilities: Vec::new(),
         read_only_mounts,
     };
-    let Lodging { workload, seccomp, lifeline, .. } = lodging;
-    Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, maker, verified })
+    let Lodging { workload, agent, seccomp, lifeline, bounding, .. } = lodging;
+    let callers = if agent.is_some() { Callers::Root } else { Callers::Anybody };
+    let root = CapabilitySet::empty();
+    Ok(Prepared {
+        listener,
+        callers,
+        workload,
+        root,
+        bounding,
+        seccomp,
+        tracking,
+        memory,
+        journal,
+        lifeline,
+        maker,
+        verified,
+    })
 }
 
 fn open_directory(path: &GuestPath) -> rustix::io::Result<OwnedFd> {

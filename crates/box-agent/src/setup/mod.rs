@@ -10,16 +10,16 @@ use std::fmt::Display;
 use std::os::fd::OwnedFd;
 
 use box_wire::message::Verified;
-use box_wire::plan::{Lifeline, Memory, Tracking};
+use box_wire::plan::{Bounding, Lifeline, Memory, Tracking};
 use box_wire::{Plan, User};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
-use rustix::thread::{Gid, Uid};
+use rustix::thread::{CapabilitySet, Gid, Uid};
 
 use crate::sys;
 
 pub(crate) use attaching::attach;
-pub(crate) use confine::confine_workload;
+pub(crate) use confine::{become_user, confine_workload};
 pub(crate) use lodging::move_in;
 
 /// Which step failed and how.
@@ -50,7 +50,12 @@ impl<T, E: Display> Step<T> for Result<T, E> {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) listener: OwnedFd,
+    pub(crate) callers: Callers,
     pub(crate) workload: User,
+    /// What commands of the box's root have. Commands of others have nothing.
+    pub(crate) root: CapabilitySet,
+    /// What keeps everybody here from getting more.
+    pub(crate) bounding: Bounding,
     pub(crate) seccomp: Vec<Vec<u8>>,
     pub(crate) tracking: Tracker,
     pub(crate) memory: MemoryTold,
@@ -60,6 +65,15 @@ pub(crate) struct Prepared {
     /// What ends with the maker, where it is not the control socket.
     pub(crate) maker: Option<OwnedFd>,
     pub(crate) verified: Verified,
+}
+
+/// Whose streams are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Callers {
+    /// Whoever can reach the socket: that is the host, or somebody who can do no more than a command of the box.
+    Anybody,
+    /// Root of the house alone: the socket has a name that commands can see, and the agent can do more than they.
+    Root,
 }
 
 /// How process trees are found again, with the descriptors in hand.
@@ -142,13 +156,31 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         None if plan.memory == Memory::PerExec => MemoryTold::PerExec,
         None => MemoryTold::Absent,
     };
+    let root = confine::root_set(&plan.root_capabilities);
     let verified = Verified {
         landlock_abi: sys::landlock_abi(),
-        workload_confined: confine::verify_inheritance().step("verify")?,
+        workload_confined: confine::verify_inheritance(root, Bounding::Empty).step("verify")?,
+        root_capabilities: plan.root_capabilities,
         read_only_mounts,
     };
     let Plan { workload, seccomp, lifeline, .. } = plan;
-    Ok(Prepared { listener, workload, seccomp, tracking, memory, journal, lifeline, maker: None, verified })
+    let bounding = Bounding::Empty;
+    let maker = None;
+    let callers = Callers::Anybody;
+    Ok(Prepared {
+        listener,
+        callers,
+        workload,
+        root,
+        bounding,
+        seccomp,
+        tracking,
+        memory,
+        journal,
+        lifeline,
+        maker,
+        verified,
+    })
 }
 
 /// What the agent needs of the place for execs: the place itself, and `cgroup.procs` up to the common parent.

@@ -2,11 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use box_wire::plan::{Access, Root, Step as PlanStep, Storage};
+use box_wire::plan::{Access, Root, Step as PlanStep, Storage, Tracking};
 use box_wire::{GuestPath, Plan, User};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::thread::{Gid, Uid};
 
 use super::{Descriptors, Failure, Step, mounts};
 
@@ -28,8 +29,8 @@ struct Site {
     read_only: Vec<GuestPath>,
     /// Who commands run as.
     workload: User,
-    /// Who the agent becomes.
-    agent: User,
+    /// Whose group may look into processes of others.
+    onlooker: Option<u32>,
 }
 
 /// Builds the root, pivots into it and detaches the host. Answers how many mounts were found read-only, as planned.
@@ -77,12 +78,21 @@ impl Site {
         let access = if matches!(plan.root, Root::Tree(_)) { Access::ReadOnly } else { Access::ReadWrite };
         mounts::restrict(&root, access)?;
         mounts::attach(&root, mounts::open_target(&storage, "root")?)?;
-        Ok(Self { storage, root, trees, places, read_only: Vec::new(), workload: plan.workload, agent: plan.agent })
+        Ok(Self {
+            storage,
+            root,
+            trees,
+            places,
+            read_only: Vec::new(),
+            workload: plan.workload,
+            onlooker: onlooker(plan),
+        })
     }
 
     fn apply(&mut self, step: &PlanStep) -> Result<()> {
         match step {
             PlanStep::Directory { path, mode, owner } => mounts::make_directory(&self.root, path, *mode, *owner),
+            PlanStep::Own { path, owner } => self.own(path, *owner),
             PlanStep::Symlink { path, target } => self.symlink(path, target),
             PlanStep::File { path, mode, contents } => self.file(path, *mode, contents),
             PlanStep::Attach { tree, path, access } => {
@@ -100,10 +110,10 @@ impl Site {
                 self.mount(&mount, path, *access)
             }
             PlanStep::Proc { path } => {
-                // Processes of others can be counted but not looked into. The agent's group is exempt: where there are no
-                // cgroups, it finds the descendants of an exec here.
-                let mount =
-                    mounts::pseudo("proc", &[("hidepid", "1".to_owned()), ("gid", self.agent.gid.to_string())])?;
+                // Processes of others can be counted but not looked into.
+                let exempt = self.onlooker.map(|group| ("gid", group.to_string()));
+                let options: Vec<_> = [("hidepid", "1".to_owned())].into_iter().chain(exempt).collect();
+                let mount = mounts::pseudo("proc", &options)?;
                 self.mount(&mount, path, Access::ReadWrite)
             }
             PlanStep::Devpts { path } => {
@@ -137,6 +147,12 @@ impl Site {
         Ok(())
     }
 
+    fn own(&self, path: &GuestPath, owner: User) -> Result<()> {
+        let place = mounts::open_target(&self.root, path.relative())?;
+        let (user, group) = (Some(Uid::from_raw(owner.uid)), Some(Gid::from_raw(owner.gid)));
+        rustix::fs::chownat(&place, "", user, group, AtFlags::EMPTY_PATH)
+    }
+
     fn symlink(&self, path: &GuestPath, target: &str) -> Result<()> {
         let (parent, name) = self.parent_of(path)?;
         match rustix::fs::symlinkat(target, &parent, &name) {
@@ -148,7 +164,7 @@ impl Site {
     fn file(&self, path: &GuestPath, mode: u32, contents: &[u8]) -> Result<()> {
         let (parent, name) = self.parent_of(path)?;
         // An image's own file or link of this name gives way: what the plan says is what is there.
-        match rustix::fs::unlinkat(&parent, &name, rustix::fs::AtFlags::empty()) {
+        match rustix::fs::unlinkat(&parent, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
         }
@@ -230,6 +246,12 @@ impl Site {
     }
 }
 
+/// The agent's group, where it has to find the descendants of an exec because there are no cgroups. Else nobody: root of a box may
+/// be able to join any group.
+fn onlooker(plan: &Plan) -> Option<u32> {
+    (plan.tracking == Tracking::Ancestry).then_some(plan.agent.gid)
+}
+
 /// An overlay over `lower` whose changes go to directories of the storage. The directories `own` belong to the box from the start.
 fn overlay(storage: &OwnedFd, lower: OwnedFd, own: &[String], places: &mut u32) -> Result<OwnedFd> {
     let base = place_name(places);
@@ -271,6 +293,7 @@ fn if_there(done: Result<()>) -> Result<()> {
 fn describe(step: &PlanStep) -> String {
     let (verb, path) = match step {
         PlanStep::Directory { path, .. } => ("directory", path.as_str()),
+        PlanStep::Own { path, .. } => ("own", path.as_str()),
         PlanStep::Symlink { path, .. } => ("symlink", path.as_str()),
         PlanStep::File { path, .. } => ("file", path.as_str()),
         PlanStep::Attach { path, .. } => ("mount", path.as_str()),

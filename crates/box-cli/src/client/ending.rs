@@ -60,6 +60,7 @@ mod tests {
             session_id: "s".parse().unwrap(),
             backend_name: box_core::BackendName::Native,
             command: "true".to_owned(),
+            pid: None,
             status: ExecStatus::Completed,
             exit_code: None,
             signal: None,

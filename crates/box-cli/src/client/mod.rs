@@ -2,6 +2,7 @@
 
 mod address;
 mod archive;
+mod carried;
 mod dial;
 mod ending;
 mod failure;
@@ -25,7 +26,9 @@ use self::http::Client;
 use crate::config::PlaceOptions;
 use crate::fault::Fault;
 
-pub(crate) use self::verb::{attach, cp, errors, exec, logs, ls, mcp, process, ps, session, shell, skill, status};
+pub(crate) use self::verb::{
+    attach, cp, errors, exec, logs, ls, mcp, port_forward, process, ps, session, shell, skill, status,
+};
 
 /// Which server to ask.
 #[derive(Debug, Clone, Args)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use box_core::BackendName;
 use box_core::backend::Pick;
 use box_docker::{EngineSettings, OnDrift, PullPolicy};
+use box_e2b::{E2bSettings, Secret};
 use serde::{Deserialize, Deserializer};
 
 use super::Config;
@@ -62,6 +63,31 @@ pub(crate) struct NsjailTable {
     pub(crate) program: Option<PathBuf>,
 }
 
+/// How E2B is used.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct E2bBackendTable {
+    #[serde(default, deserialize_with = "secret")]
+    pub(crate) api_key: Option<Secret>,
+    pub(crate) api_url: Option<String>,
+    pub(crate) sandbox_url: Option<String>,
+    pub(crate) domain: String,
+    pub(crate) template: String,
+    pub(crate) lifetime_sec: u64,
+}
+
+impl E2bBackendTable {
+    /// As the backend is told.
+    pub(crate) fn settings(&self) -> E2bSettings {
+        let Self { api_key, api_url, sandbox_url, domain, template, lifetime_sec } = self.clone();
+        E2bSettings { api_key, api_url, sandbox_url, domain, template, lifetime_sec }
+    }
+}
+
+fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
+}
+
 impl Config {
     /// On which backend boxes live that name none.
     pub(crate) fn pick(&self) -> Pick {
@@ -84,7 +110,7 @@ mod tests {
             std::fs::write(file.path(), text).unwrap();
             Settings::load(Some(file.path()), &Environment::of(table), &[]).unwrap().config().unwrap()
         };
-        assert_eq!(load("", &[]).pick(), Pick::First(BackendName::ALL.to_vec()));
+        assert_eq!(load("", &[]).pick(), Pick::First(BackendName::USUAL.to_vec()));
         let order = "backend_order = [\"docker\", \"native\"]\n";
         assert_eq!(load(order, &[]).pick(), Pick::First(vec![BackendName::Docker, BackendName::Native]));
         let forced = load(order, &[("STRONGBOX_BACKEND", "podman"), ("STRONGBOX_PODMAN_RUNTIME", "crun")]);

@@ -16,7 +16,8 @@ use box_server::{LangBotConfig, ServerConfig, SkillsConfig, TlsFiles};
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;
-use super::backends::{EngineTable, NsjailTable, Wanted};
+use super::backends::{E2bBackendTable, EngineTable, NsjailTable, Wanted};
+use super::e2b::E2bTable;
 use crate::fault::Fault;
 
 /// The whole configuration. Its fields are the keys of the file.
@@ -57,10 +58,12 @@ pub(crate) struct Config {
     pub(crate) skills: SkillsTable,
     pub(crate) workspace_quota_mb: u64,
     pub(crate) langbot: LangBotTable,
+    pub(crate) e2b_door: E2bTable,
     pub(crate) docker: EngineTable,
     pub(crate) podman: EngineTable,
     #[serde(default)]
     pub(crate) nsjail: NsjailTable,
+    pub(crate) e2b: E2bBackendTable,
     pub(crate) mcp: McpTable,
     pub(crate) audit: Audit,
     pub(crate) on_stop: OnStop,
@@ -210,6 +213,7 @@ impl Config {
         match self.backend {
             Wanted::One(BackendName::Docker) => vec![self.docker.image.clone()],
             Wanted::One(BackendName::Podman) => vec![self.podman.image.clone()],
+            Wanted::One(BackendName::E2b) => vec![self.e2b.template.clone()],
             Wanted::One(BackendName::Native | BackendName::Nsjail) | Wanted::Auto => Vec::new(),
         }
     }
@@ -219,7 +223,7 @@ impl Config {
         ImagePolicy { names: &self.images, allowed: &self.allowed_images, own: &[] }
     }
 
-    /// What the doors are given, but for the skills themselves and for MCP.
+    /// What the doors are given, but for the skills themselves, for E2B and for MCP.
     pub(crate) fn server(&self, langbot: LangBotConfig) -> ServerConfig {
         let tls = self.tls.clone().map(|Tls { certificate, key }| TlsFiles { certificate, key });
         ServerConfig {
@@ -235,6 +239,7 @@ impl Config {
                 allow_loopback_urls: self.skills.allow_loopback_urls,
                 checkout_roots: self.skills.checkout_roots.clone(),
             },
+            e2b: box_server::E2bConfig::default(),
             mcp: None,
         }
     }

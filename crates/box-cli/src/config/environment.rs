@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::fault::Fault;
 
+/// Variables that are not ours alone.
+const SHARED: [&str; 6] = ["XDG_CONFIG_HOME", "HOME", "E2B_API_KEY", "E2B_API_URL", "E2B_SANDBOX_URL", "E2B_DOMAIN"];
+
 /// Variables by name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Environment {
@@ -18,7 +21,7 @@ impl Environment {
         let mut variables = BTreeMap::new();
         for (name, value) in std::env::vars_os() {
             let Some(name) = name.to_str() else { continue };
-            if !name.starts_with("STRONGBOX_") && !matches!(name, "XDG_CONFIG_HOME" | "HOME") {
+            if !name.starts_with("STRONGBOX_") && !SHARED.contains(&name) {
                 continue;
             }
             let value = value.into_string().map_err(|_| Fault::new(format!("{name} is not valid UTF-8")))?;

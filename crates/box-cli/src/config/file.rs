@@ -2,6 +2,7 @@
 
 mod mcp;
 mod profiles;
+mod templates;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -69,6 +70,9 @@ impl Reader<'_> {
                 }
                 (Some(key), DeValue::Table(inner)) if matches!(key.kind, Kind::McpServers) => {
                     self.mcp_servers(key, inner, line);
+                }
+                (Some(key), DeValue::Table(inner)) if matches!(key.kind, Kind::Templates) => {
+                    self.templates(key, inner, line);
                 }
                 (Some(key), _) => self.entry(key, value, line),
                 (None, DeValue::Table(inner)) if is_table(&full) => self.table(&format!("{full}."), inner),

@@ -7,7 +7,9 @@ use box_core::audit::AuditOptions;
 use box_core::profile::LockedField;
 use box_core::{BackendName, ImageName, ServiceConfig, image, limits, tools};
 use box_docker::{EngineSettings, OnDrift, PullPolicy};
+use box_e2b::E2bSettings;
 use box_images::ImagesConfig;
+use box_server::E2bConfig;
 
 use super::value::Value;
 
@@ -23,6 +25,8 @@ const PULL_SEC_MAX: u64 = 24 * 60 * 60;
 const POOL_MAX: u64 = 64;
 /// What the servers of one box may keep, where nobody says: environments of a few projects and what they were downloaded from.
 const MCP_KEPT_MB: u64 = 4096;
+/// Longest life of a sandbox that nobody prolongs: a month.
+const E2B_TIMEOUT_SEC_MAX: u64 = 30 * 24 * 60 * 60;
 /// Largest journal and largest file of the audit log: 64 GiB.
 const FILE_MB_MAX: u64 = 64 << 10;
 
@@ -56,6 +60,8 @@ pub(crate) enum Kind {
     Profiles,
     /// MCP servers of the operator, each a table of its own.
     McpServers,
+    /// Templates of sandboxes, each a table of its own.
+    Templates,
     /// An absolute path, or one below `host_root`.
     Workspace,
     /// Words without a meaning of their own, on one line.
@@ -82,6 +88,10 @@ pub(crate) enum Kind {
     EngineAddress,
     /// A name that an engine knows something by.
     EngineName,
+    /// The address of a server on the web.
+    Url,
+    /// What nobody is shown.
+    Secret,
     /// Yes or no.
     Truth,
 }
@@ -95,12 +105,12 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 }
 
 /// What one backend can be called.
-pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail"]);
+pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail", "e2b"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 63] = [
+pub(crate) const KEYS: [Key; 74] = [
     key("enabled", Kind::Truth),
-    key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail"])),
+    key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail", "e2b"])),
     key("backend_order", Kind::Backends),
     key("listen", Kind::Address),
     key("unix_socket", Kind::Socket),
@@ -136,6 +146,11 @@ pub(crate) const KEYS: [Key; 63] = [
     key("langbot.control_token_file", Kind::Path),
     key("langbot.allowed_mount_roots", Kind::Paths),
     key("langbot.backend_name", BACKEND),
+    key("e2b_door.enabled", Kind::Truth),
+    key("e2b_door.domain", Kind::Words),
+    key("e2b_door.default_timeout_sec", Kind::Whole(1, E2B_TIMEOUT_SEC_MAX)),
+    key("e2b_door.max_timeout_sec", Kind::Whole(1, E2B_TIMEOUT_SEC_MAX)),
+    key("e2b_door.templates", Kind::Templates),
     key("docker.address", Kind::EngineAddress),
     key("docker.image", Kind::Words),
     key("docker.runtime", Kind::EngineName),
@@ -153,6 +168,12 @@ pub(crate) const KEYS: [Key; 63] = [
     key("podman.pool_size", Kind::Whole(0, POOL_MAX)),
     key("podman.on_drift", Kind::Choice(&["keep", "replace"])),
     key("nsjail.program", Kind::Path),
+    key("e2b.api_key", Kind::Secret),
+    key("e2b.api_url", Kind::Url),
+    key("e2b.sandbox_url", Kind::Url),
+    key("e2b.domain", Kind::Words),
+    key("e2b.template", Kind::Words),
+    key("e2b.lifetime_sec", Kind::Whole(60, 86_400)),
     key("mcp.enabled", Kind::Truth),
     key("mcp.host_fallback", Kind::Truth),
     key("mcp.kept_mb", Kind::Whole(0, limits::DISK_MB_MAX)),
@@ -180,9 +201,26 @@ impl Key {
                 | Kind::ImageNames
                 | Kind::Profiles
                 | Kind::McpServers
+                | Kind::Templates
                 | Kind::Backends
         );
         is_scalar.then(|| format!("STRONGBOX_{}", self.name.replace('.', "_").to_uppercase()))
+    }
+
+    /// The variable by which other programs know the same, and which wins.
+    pub(crate) fn shared_variable(&self) -> Option<&'static str> {
+        Some(match self.name {
+            "e2b.api_key" => "E2B_API_KEY",
+            "e2b.api_url" => "E2B_API_URL",
+            "e2b.sandbox_url" => "E2B_SANDBOX_URL",
+            "e2b.domain" => "E2B_DOMAIN",
+            _ => return None,
+        })
+    }
+
+    /// Whether nobody is shown what it is.
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Secret)
     }
 
     /// What it is when nobody says anything. Certificates, where engines are and some keys of LangBot have no default; those of the socket and the skills
@@ -191,9 +229,12 @@ impl Key {
         let service = ServiceConfig::default();
         let count = |number: usize| Value::Whole(number as u64);
         Some(match self.name {
-            "enabled" | "mcp.enabled" => Value::Truth(true),
+            "enabled" | "mcp.enabled" | "e2b_door.enabled" => Value::Truth(true),
             "backend" => Value::text("auto"),
-            "backend_order" => Value::Texts(BackendName::ALL.map(|name| name.to_string()).into()),
+            "e2b.domain" => Value::text(E2bSettings::default().domain),
+            "e2b.template" => Value::text(E2bSettings::default().template),
+            "e2b.lifetime_sec" => Value::Whole(E2bSettings::default().lifetime_sec),
+            "backend_order" => Value::Texts(BackendName::USUAL.map(|name| name.to_string()).into()),
             "docker.image" | "podman.image" => Value::text(EngineSettings::default().image),
             "docker.pull" | "podman.pull" => Value::text(PullPolicy::Missing.as_str()),
             "docker.pull_timeout_sec" | "podman.pull_timeout_sec" => {
@@ -210,7 +251,9 @@ impl Key {
             "journal_mb" => Value::Whole(service.journal_bytes_max >> 20),
             "journal_session_mb" => Value::Whole(service.journal_session_bytes_max >> 20),
             "default_profile" => Value::text(service.default_profile),
-            "profiles" => Value::Tables(std::collections::BTreeMap::new()),
+            "profiles" | "e2b_door.templates" => Value::Tables(std::collections::BTreeMap::new()),
+            "e2b_door.default_timeout_sec" => Value::Whole(E2bConfig::default().default_timeout_sec),
+            "e2b_door.max_timeout_sec" => Value::Whole(E2bConfig::default().max_timeout_sec),
             "mcp.kept_mb" => Value::Whole(MCP_KEPT_MB),
             "mcp.servers" => Value::Definitions(std::collections::BTreeMap::new()),
             "session_template" => Value::text(service.session_template),
@@ -271,10 +314,14 @@ impl Kind {
             (Self::Backends, Value::Texts(names)) => is_order(names),
             (Self::EngineAddress, Value::Text(text)) => is_engine_address(text),
             (Self::EngineName, Value::Text(text)) => is_engine_name(text),
-            // Profiles and servers were checked when they were read, with their lines.
+            (Self::Url, Value::Text(text)) => {
+                is_word(text) && (text.starts_with("http://") || text.starts_with("https://"))
+            }
+            (Self::Secret, Value::Text(text)) => is_word(text) && text.len() <= WORDS_BYTES_MAX && !text.contains(' '),
+            // Profiles, servers and templates were checked when they were read, with their lines.
             (Self::Truth, Value::Truth(_))
             | (Self::Number, Value::Whole(_))
-            | (Self::Profiles, Value::Tables(_))
+            | (Self::Profiles | Self::Templates, Value::Tables(_))
             | (Self::McpServers, Value::Definitions(_)) => true,
             (Self::Images, Value::Named(table)) => {
                 table.len() <= ENTRIES_MAX && table.iter().all(|(name, meaning)| is_word(name) && is_image(meaning))
@@ -297,6 +344,7 @@ impl Kind {
             Self::Profile => "the name of a profile; `strongbox profiles` lists them".to_owned(),
             Self::Profiles => "a table for each profile, such as [profiles.strict]".to_owned(),
             Self::McpServers => "a table for each server, such as [mcp.servers.time]".to_owned(),
+            Self::Templates => "a table for each template, such as [e2b_door.templates.base]".to_owned(),
             Self::Workspace => "an absolute path, or one below host_root".to_owned(),
             Self::Words => format!("a text of at most {WORDS_BYTES_MAX} bytes on one line"),
             Self::Number => "a number".to_owned(),
@@ -322,6 +370,8 @@ impl Kind {
                 )
             }
             Self::EngineAddress => "\"unix:///PATH\", \"tcp://HOST:PORT\" or \"https://HOST:PORT\"".to_owned(),
+            Self::Url => "an address such as \"https://api.e2b.app\"".to_owned(),
+            Self::Secret => format!("a text of at most {WORDS_BYTES_MAX} bytes without blanks"),
             Self::EngineName => format!(
                 "1 to {WORDS_BYTES_MAX} letters, digits, dots, dashes and underscores, beginning with a letter or digit"
             ),
@@ -440,7 +490,7 @@ mod tests {
             Kind::Backends.check(&Value::Texts(names))
         };
         assert_eq!(check(&["docker", "native"]), Ok(()));
-        for bad in [&[][..], &["docker", "docker"], &["auto"], &["e2b"]] {
+        for bad in [&[][..], &["docker", "docker"], &["auto"], &["gvisor"]] {
             assert!(check(bad).unwrap_err().contains("\"native\", \"podman\""), "{bad:?}");
         }
         let Kind::Choice(words) = BACKEND else { panic!() };

@@ -4,6 +4,7 @@
 mod backends;
 mod check;
 mod definition;
+mod e2b;
 mod effective;
 mod environment;
 mod file;
@@ -214,9 +215,10 @@ impl Loader {
 
     fn environment(&mut self, environment: &Environment) {
         for key in &KEYS {
-            let Some(variable) = key.variable() else { continue };
-            if let Some(text) = environment.get(&variable) {
-                self.text(key, text, Origin::Variable(variable));
+            for variable in key.variable().into_iter().chain(key.shared_variable().map(str::to_owned)) {
+                if let Some(text) = environment.get(&variable) {
+                    self.text(key, text, Origin::Variable(variable));
+                }
             }
         }
     }
@@ -233,6 +235,7 @@ impl Loader {
         match key.kind.read_text(text) {
             Ok(value) => drop(self.by_key.insert(key.name, Setting { value, origin })),
             Err(allowed) => {
+                let text = if key.is_secret() { "…" } else { text };
                 self.problems.push(format!("{origin}: {} = {text:?} is not allowed; use {allowed}", key.name));
             }
         }

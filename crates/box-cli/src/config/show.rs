@@ -1,8 +1,10 @@
 //! `strongbox config show`: every key, its value, and where that came from.
 
+use std::borrow::Cow;
+
 use clap::Args;
 
-use super::{Origin, PlaceOptions, Setting, Settings, Value};
+use super::{Key, Origin, PlaceOptions, Setting, Settings, Value};
 use crate::fault::Fault;
 use crate::listing;
 use crate::options::JsonOption;
@@ -34,17 +36,25 @@ pub(crate) fn main(options: &ShowOptions) -> Result<u8, Fault> {
 
 fn as_json(settings: &Settings) -> serde_json::Value {
     let entry = |(name, setting): (&'static str, Option<&Setting>)| {
-        let value = setting.map(|setting| &setting.value);
+        let value = setting.map(|setting| shown(name, &setting.value));
         let from = setting.map_or_else(|| "default".to_owned(), |setting| setting.origin.to_string());
         (name.to_owned(), serde_json::json!({ "value": value, "from": from }))
     };
     serde_json::Value::Object(settings.iter().map(entry).collect())
 }
 
+/// What may be shown of a value.
+fn shown<'a>(name: &str, value: &'a Value) -> Cow<'a, Value> {
+    match Key::find(name) {
+        Some(key) if key.is_secret() => Cow::Owned(Value::text("…")),
+        _ => Cow::Borrowed(value),
+    }
+}
+
 fn as_text(settings: &Settings) -> String {
     let mut table = Table::new(&["KEY", "VALUE", "FROM"]);
     for (name, setting) in settings.iter() {
-        let value = setting.map_or_else(|| "not set".to_owned(), |setting| setting.value.to_string());
+        let value = setting.map_or_else(|| "not set".to_owned(), |setting| shown(name, &setting.value).to_string());
         let from = setting.map_or_else(|| "default".to_owned(), |setting| setting.origin.to_string());
         match setting {
             // One line for each, which is what the file has.
@@ -99,5 +109,16 @@ mod tests {
         assert_eq!(json["mcp.servers"]["value"]["time"]["env"]["KEY"], "…");
         assert!(!shown.contains("sesame") && !json.to_string().contains("sesame"));
         assert!(!format!("{settings:?}").contains("sesame"));
+    }
+
+    #[test]
+    fn a_key_of_e2b_is_shown_to_nobody() {
+        let environment = Environment::of(&[("E2B_API_KEY", "e2b_sesame"), ("STRONGBOX_E2B_API_KEY", "e2b_other")]);
+        let settings = Settings::load(None, &environment, &[]).unwrap();
+        let shown = as_text(&settings) + &as_json(&settings).to_string();
+        assert!(shown.contains("E2B_API_KEY") && !shown.contains("sesame") && !shown.contains("e2b_other"), "{shown}");
+        let bad = Environment::of(&[("E2B_API_KEY", "sesame with blanks")]);
+        let refused = Settings::load(None, &bad, &[]).unwrap_err().message;
+        assert!(refused.contains("e2b.api_key") && !refused.contains("sesame"), "{refused}");
     }
 }

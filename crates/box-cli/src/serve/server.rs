@@ -82,6 +82,7 @@ impl Server {
         let mcp = Mcp::open(config, &service, &store).await?;
         let mut doors = config.server(langbot.clone());
         doors.skills.stores = Some(skills);
+        doors.e2b = config.e2b_door()?;
         if let Some(mcp) = &mcp {
             mcp.join(&mut doors);
         }

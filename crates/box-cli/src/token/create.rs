@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use box_core::mcp::{McpAccess, McpPattern};
 use box_core::store::{Change, Wait};
-use box_core::token::{self, TokenRow};
+use box_core::token::{self, Secret, TokenRow};
 use box_core::{Scope, TenantId};
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -31,6 +31,8 @@ Examples:
     strongbox token create --name guests --profile offline_readonly
   For a client that is to find one MCP server, and of another what reads:
     strongbox token create --name desk --mcp-allow 'time,files__read*'
+  For E2B's own clients:
+    export E2B_API_KEY=$(strongbox token create --name sdk --e2b)
   For what collects metrics:
     strongbox token create --name metrics --scope admin
 
@@ -58,6 +60,9 @@ pub(crate) struct CreateOptions {
     /// Keep these MCP servers and tools from it, whatever is allowed. Repeatable
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     mcp_deny: Vec<McpPattern>,
+    /// Spell it as a key of E2B, for clients that take nothing else; both spellings open the same
+    #[arg(long)]
+    e2b: bool,
     #[command(flatten)]
     format: JsonOption,
     #[command(flatten)]
@@ -78,10 +83,11 @@ pub(crate) fn main(options: &CreateOptions) -> Result<u8, Fault> {
     let store = StateDir::open(&config.state_dir)?.store()?;
     crate::runtime()?.block_on(store.write(Change::PutToken(Box::new(row.clone())), Wait::Committed))?;
     if options.format.json {
-        return listing::write_json(&as_json(&row, secret.expose()));
+        return listing::write_json(&as_json(&row, &secret));
     }
     fault::say(&format!("token {} for {} was made; its secret is shown only this once", row.id, row.name));
-    listing::write_out(format!("{}\n", secret.expose()).as_bytes())
+    let written = if options.e2b { secret.expose_as_e2b_key() } else { secret.expose().to_owned() };
+    listing::write_out(format!("{written}\n").as_bytes())
 }
 
 fn after(now: Timestamp, seconds: u64) -> Result<Timestamp, Fault> {
@@ -92,10 +98,10 @@ fn after(now: Timestamp, seconds: u64) -> Result<Timestamp, Fault> {
     now.checked_add(span).map_err(|_| far())
 }
 
-fn as_json(row: &TokenRow, secret: &str) -> serde_json::Value {
+fn as_json(row: &TokenRow, secret: &Secret) -> serde_json::Value {
     let TokenRow { id, name, tenant, scopes, expires_at, profile, mcp, .. } = row;
     json!({
         "id": id, "name": name, "tenant": tenant, "scopes": scopes, "expires_at": expires_at, "profile": profile,
-        "mcp": mcp, "secret": secret,
+        "mcp": mcp, "secret": secret.expose(), "e2b_key": secret.expose_as_e2b_key(),
     })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use super::{LockedField, Profile};
+use super::{Account, LockedField, Profile};
 use crate::session::HostPathMode;
 use crate::{BackendName, Network, SyscallSet, limits};
 
@@ -30,6 +30,10 @@ pub struct ProfileDraft {
     pub pids_limit: Option<u64>,
     /// Whether the root is read-only.
     pub read_only_rootfs: Option<bool>,
+    /// Who commands are when they do not say.
+    pub user: Option<Account>,
+    /// Whether root of a box has capabilities over what is the box's own.
+    pub root_capabilities: Option<bool>,
     /// Most that the workspace may hold.
     pub workspace_quota_mb: Option<u64>,
     /// What a box may do with skills.
@@ -76,6 +80,8 @@ impl ProfileDraft {
             memory_mb: self.memory_mb.unwrap_or(base.memory_mb),
             pids_limit: self.pids_limit.unwrap_or(base.pids_limit),
             read_only_rootfs: self.read_only_rootfs.unwrap_or(base.read_only_rootfs),
+            user: self.user.unwrap_or(base.user),
+            root_capabilities: self.root_capabilities.unwrap_or(base.root_capabilities),
             workspace_quota_mb: self.workspace_quota_mb.unwrap_or(base.workspace_quota_mb),
             skills_mode: self.skills_mode.unwrap_or(base.skills_mode),
             timeout_sec: self.timeout_sec.unwrap_or(base.timeout_sec),
@@ -216,7 +222,7 @@ mod tests {
         );
         let c = profiles.get("c").unwrap();
         assert_eq!((c.syscalls, c.memory_mb), (SyscallSet::Debug, 512), "default where nothing is inherited");
-        assert_eq!(profiles.names()[5..], ["a", "b", "c"]);
+        assert_eq!(profiles.names()[6..], ["a", "b", "c"]);
     }
 
     #[test]
@@ -232,7 +238,9 @@ mod tests {
     fn an_unknown_base_is_answered_with_the_known_ones_where_it_is_written() {
         let found = problems(&[("a", inherits("b")), ("b", inherits("nonexistent"))]);
         assert_eq!((found.len(), found[0].profile.as_str()), (1, "b"), "{found:?}");
-        assert!(found[0].reason.contains("default, offline_readonly, network_basic, network_extended, debug, a, b"));
+        assert!(
+            found[0].reason.contains("default, offline_readonly, network_basic, network_extended, debug, e2b, a, b")
+        );
     }
 
     #[test]

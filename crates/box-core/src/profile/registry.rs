@@ -70,7 +70,7 @@ mod tests {
         profiles.insert(Profile { name: "mine".into(), ..Profile::default() });
         assert!(profiles.get("mine").is_ok());
         let error = profiles.get("nonexistent").unwrap_err();
-        let known = "one of default, offline_readonly, network_basic, network_extended, debug, mine";
+        let known = "one of default, offline_readonly, network_basic, network_extended, debug, e2b, mine";
         assert_eq!((error.field, error.allowed.as_str()), ("profile", known));
     }
 
@@ -80,7 +80,7 @@ mod tests {
         for memory_mb in [64, 128] {
             profiles.insert(Profile { name: "mine".into(), memory_mb, ..Profile::default() });
         }
-        assert_eq!((profiles.names().len(), profiles.get("mine").unwrap().memory_mb), (6, 128));
-        assert_eq!(Profiles::default().names().len(), 5, "clones do not share what is added");
+        assert_eq!((profiles.names().len(), profiles.get("mine").unwrap().memory_mb), (7, 128));
+        assert_eq!(Profiles::default().names().len(), 6, "clones do not share what is added");
     }
 }

@@ -50,6 +50,11 @@ impl ErrandBytes {
         self.output.next().await
     }
 
+    /// The next change of a tree that is followed; nothing when there will be no more.
+    pub async fn happening(&mut self) -> Result<Option<box_wire::errand::Happening>> {
+        self.output.message(box_wire::limits::BOX_MESSAGE_BYTES_MAX).await
+    }
+
     /// The next change of a watched tree; nothing when there will be no more.
     pub async fn change(&mut self) -> Result<Option<box_wire::errand::Change>> {
         self.output.message(box_wire::limits::BOX_MESSAGE_BYTES_MAX).await
@@ -106,7 +111,11 @@ impl Inner {
         Ok((answer, ErrandBytes { output, _used: used }))
     }
 
-    async fn dial_for(self: &Arc<Self>, session: &Arc<Session>) -> Result<(Use, Arc<Standing>, crate::AgentStream)> {
+    /// Uses a session: wakes its box if it is stopped, and opens a stream to its agent.
+    pub(super) async fn dial_for(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+    ) -> Result<(Use, Arc<Standing>, crate::AgentStream)> {
         let used = session.start_use();
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
         let standing = self.to_the_end(async move { inner.wake(&session).await }).await?;
@@ -141,7 +150,11 @@ fn writes(work: &Work) -> bool {
         | Work::MakeDirectory { .. }
         | Work::Move { .. }
         | Work::Unpack { .. }
-        | Work::Edit { .. } => true,
+        | Work::Edit { .. }
+        | Work::Fill { .. }
+        | Work::Relocate { .. }
+        | Work::Join { .. } => true,
+        Work::InDetail { work, .. } | Work::OnBehalf { work, .. } => writes(work),
         Work::Stat { .. }
         | Work::List { .. }
         | Work::Read { .. }
@@ -151,20 +164,18 @@ fn writes(work: &Work) -> bool {
         | Work::Measure { .. }
         | Work::Lines { .. }
         | Work::Glob { .. }
-        | Work::Grep { .. } => false,
+        | Work::Grep { .. }
+        | Work::Space { .. }
+        | Work::Follow { .. }
+        | Work::Reach { .. } => false,
     }
 }
 
 pub(super) fn wire_request(call: &ErrandCall, has_input: bool) -> Result<ExecRequest> {
     let errand = Errand { root: call.root.clone(), work: call.work.clone() };
-    let usual = match call.work {
-        Work::Watch { .. } => box_wire::limits::TIMEOUT_MS_MAX,
-        Work::Read { .. } | Work::Write { .. } | Work::Pack { .. } | Work::Unpack { .. } => limits::TRANSFER_TIMEOUT_MS,
-        _ => limits::ERRAND_TIMEOUT_MS,
-    };
     let request = ExecRequest {
         stdin: if has_input { Stdin::Stream } else { Stdin::Null },
-        timeout_ms: Some(call.timeout_ms.unwrap_or(usual)),
+        timeout_ms: Some(call.timeout_ms.unwrap_or_else(|| usual_timeout_ms(&call.work))),
         user: call.user,
         ..ExecRequest::new(new_exec_id()?, Program::Errand(Box::new(errand)))
     };
@@ -172,20 +183,39 @@ pub(super) fn wire_request(call: &ErrandCall, has_input: bool) -> Result<ExecReq
     Ok(request)
 }
 
+/// How long it may take when nobody says.
+fn usual_timeout_ms(work: &Work) -> u64 {
+    match work {
+        Work::Watch { .. } | Work::Follow { .. } => box_wire::limits::TIMEOUT_MS_MAX,
+        Work::Read { .. }
+        | Work::Write { .. }
+        | Work::Pack { .. }
+        | Work::Unpack { .. }
+        | Work::Fill { .. }
+        | Work::Join { .. } => limits::TRANSFER_TIMEOUT_MS,
+        Work::InDetail { work, .. } | Work::OnBehalf { work, .. } => usual_timeout_ms(work),
+        _ => limits::ERRAND_TIMEOUT_MS,
+    }
+}
+
 /// What the audit log calls it.
 fn operation(work: &Work) -> &'static str {
     match work {
+        Work::InDetail { work, .. } | Work::OnBehalf { work, .. } => operation(work),
         Work::Stat { .. } => "file_stat",
         Work::List { .. } => "file_list",
         Work::Read { .. } => "file_read",
-        Work::Write { .. } => "file_write",
+        Work::Write { .. } | Work::Fill { .. } => "file_write",
         Work::MakeDirectory { .. } => "file_mkdir",
-        Work::Move { .. } => "file_move",
+        Work::Move { .. } | Work::Relocate { .. } => "file_move",
+        Work::Join { .. } => "file_join",
         Work::Remove { .. } => "file_remove",
         Work::Pack { .. } => "file_pack",
         Work::Unpack { .. } => "file_unpack",
-        Work::Watch { .. } => "file_watch",
+        Work::Watch { .. } | Work::Follow { .. } => "file_watch",
         Work::Measure { .. } => "file_measure",
+        Work::Space { .. } => "file_space",
+        Work::Reach { .. } => "file_reach",
         Work::Lines { .. } => "file_lines",
         Work::Edit { .. } => "file_edit",
         Work::Glob { .. } => "file_glob",
@@ -209,7 +239,13 @@ fn subject(work: &Work) -> String {
         | Work::Lines { path, .. }
         | Work::Edit { path, .. }
         | Work::Glob { path, .. }
-        | Work::Grep { path, .. } => path.to_string(),
-        Work::Move { from, to, .. } => format!("{from} {to}"),
+        | Work::Grep { path, .. }
+        | Work::Fill { path, .. }
+        | Work::Join { path, .. }
+        | Work::Space { path }
+        | Work::Reach { path }
+        | Work::Follow { path, .. } => path.to_string(),
+        Work::Move { from, to, .. } | Work::Relocate { from, to } => format!("{from} {to}"),
+        Work::InDetail { work, .. } | Work::OnBehalf { work, .. } => subject(work),
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Exec {
     pub(super) process: Option<ProcessId>,
     /// The caller's key, and what the call looked like.
     pub(super) idempotency: Option<(String, String)>,
+    /// What the door through which it came noted of it.
+    pub(super) note: Option<Arc<str>>,
     /// What was known of it when it started.
     first: ExecInfo,
     news: watch::Sender<News>,
@@ -81,6 +83,7 @@ impl Exec {
             destroys_on_timeout: row.destroys_on_timeout,
             process: row.process,
             idempotency: row.idempotency,
+            note: row.note.map(Arc::from),
             first: ExecInfo { status: ExecStatus::Running, ..row.info },
             news: watch::Sender::new(news),
             captured: Mutex::default(),
@@ -172,6 +175,7 @@ impl Exec {
 
     fn running_info(&self, news: &News) -> ExecInfo {
         ExecInfo {
+            pid: news.pid.or(self.first.pid),
             duration_ms: millis_since(self.first.started_at),
             stdout_bytes: news.stdout_bytes,
             stderr_bytes: news.stderr_bytes,
@@ -233,6 +237,7 @@ impl Exec {
             destroys_on_timeout: self.destroys_on_timeout,
             process: self.process.clone(),
             idempotency: self.idempotency.clone(),
+            note: self.note.as_deref().map(ToOwned::to_owned),
         }
     }
 

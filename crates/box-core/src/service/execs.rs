@@ -9,7 +9,9 @@ use super::session::{Session, Standing, lock};
 use super::sessions::{Lost, entry};
 use super::{Follow, Inner, OutputChunk, Service};
 use crate::audit::{AuditEntry, Outcome};
-use crate::call::{CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, StdinChunk, StreamName, Target};
+use crate::call::{
+    CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, ExecSpan, NotedExec, StdinChunk, StreamName, Target,
+};
 use crate::caller::{Caller, Scope};
 use crate::output::Clipped;
 use crate::session::{OnTimeout, SessionConfig, SessionId, SessionRequest};
@@ -75,6 +77,15 @@ impl Service {
         Ok(execs.iter().map(|exec| exec.info()).collect())
     }
 
+    /// The commands of a session of which a door noted something, oldest first, those that have ended included.
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn noted_execs(&self, caller: &Caller, id: &SessionId) -> Result<Vec<NotedExec>> {
+        let session = self.inner.find(caller, id)?;
+        let execs: Vec<_> = lock(&session.execs).values().filter(|exec| exec.note.is_some()).cloned().collect();
+        let noted = |exec: &Arc<Exec>| Some(NotedExec { info: exec.info(), note: exec.note.clone()? });
+        Ok(execs.iter().filter_map(noted).collect())
+    }
+
     /// Kills the whole process tree of a command.
     pub async fn cancel_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<()> {
         let session = self.inner.find(caller, id)?;
@@ -96,6 +107,19 @@ impl Service {
             Target::Exec(exec) => Ok(Follow::exec(&session, &standing, session.exec(exec)?, from)),
             Target::Process(process) => Ok(Follow::process(&session, &standing, session.process(process)?, from)),
         }
+    }
+
+    /// Follows all output of a command that lasts as long as its output ([`crate::call::ExecSpan::Output`]): what it says waits for
+    /// this follower, so that there are no gaps as long as it reads.
+    #[expect(clippy::unused_async, reason = "doors await every call alike")]
+    pub async fn follow_paced(&self, caller: &Caller, id: &SessionId, exec: &ExecId, from: Cursor) -> Result<Follow> {
+        let session = self.inner.find(caller, id)?;
+        let standing = session.standing()?;
+        let exec = session.exec(exec)?;
+        // Whoever listens from the start is waited for, so only one who comes later has to hurry.
+        let free_bytes = if from == Cursor::default() { self.inner.config().journal_bytes_max / 8 } else { 0 };
+        let backend = Arc::clone(&self.inner.backend);
+        Ok(Follow::exec(&session, &standing, exec, from).paced(backend, free_bytes))
     }
 
     /// Output of a command, or of the current run of a managed process, by byte range.
@@ -141,18 +165,34 @@ impl Service {
 
     /// Sends a signal to the main process.
     pub async fn signal(&self, caller: &Caller, id: &SessionId, target: &Target, signal: i32) -> Result<()> {
-        if !(1..=64).contains(&signal) {
-            return Err(Invalid::new("signal", signal, "a signal's number, from 1 to 64").into());
-        }
-        let session = self.inner.find(caller, id)?;
-        let exec = session.target(target)?;
-        let standing = session.standing()?;
-        let stream = self.inner.backend.dial(&standing.handle).await?;
-        link::signal(stream, exec.id.clone(), signal, SignalScope::Main).await
+        self.inner.signal(caller, id, target, signal, SignalScope::Main).await
+    }
+
+    /// Sends a signal to the main process and to everything that it started.
+    pub async fn signal_tree(&self, caller: &Caller, id: &SessionId, target: &Target, signal: i32) -> Result<()> {
+        self.inner.signal(caller, id, target, signal, SignalScope::Tree).await
     }
 }
 
 impl Inner {
+    async fn signal(
+        &self,
+        caller: &Caller,
+        id: &SessionId,
+        target: &Target,
+        signal: i32,
+        scope: SignalScope,
+    ) -> Result<()> {
+        if !(1..=64).contains(&signal) {
+            return Err(Invalid::new("signal", signal, "a signal's number, from 1 to 64").into());
+        }
+        let session = self.find(caller, id)?;
+        let exec = session.target(target)?;
+        let standing = session.standing()?;
+        let stream = self.backend.dial(&standing.handle).await?;
+        link::signal(stream, exec.id.clone(), signal, scope).await
+    }
+
     async fn begin_exec(
         self: &Arc<Self>,
         caller: &Caller,
@@ -201,21 +241,19 @@ impl Inner {
 
     /// The request to the agent that a call means in a session.
     fn wire_request(&self, config: &SessionConfig, handle: &Handle, call: &ExecCall) -> Result<ExecRequest> {
-        // Somebody sits at a terminal; the deadlines of a profile are for commands.
-        let longest_ms = limits::TERMINAL_TIMEOUT_SEC * 1000;
-        let timeout_ms = match call.terminal {
-            Some(_) => call.timeout_ms.unwrap_or(longest_ms).min(longest_ms),
-            None => config.timeout_ms(call.timeout_ms),
-        };
-        let user = self.workload(handle, call.user.unwrap_or(box_wire::User::ROOT));
+        let user = self.workload(handle, call.user.unwrap_or(config.user.user()));
+        let bytes_max = self.config().journal_bytes_max;
         let request = ExecRequest {
             env: environment_of(config, user, &call.env),
             cwd: workdir(config, call.workdir.as_ref()),
             stdin: if call.stdin == CallStdin::Empty { Stdin::Null } else { Stdin::Stream },
             terminal: call.terminal,
-            timeout_ms: Some(timeout_ms),
+            timeout_ms: deadline_ms(config, call),
             user: call.user,
-            output: Output::Journal { bytes_max: self.config().journal_bytes_max },
+            output: match call.span {
+                ExecSpan::Main => Output::Journal { bytes_max },
+                ExecSpan::Output => Output::Held { bytes_max },
+            },
             ..ExecRequest::new(new_exec_id()?, call.program.clone())
         };
         request.validate()?;
@@ -232,6 +270,7 @@ impl Inner {
             destroys_on_timeout: on_timeout == OnTimeout::Destroy,
             process: None,
             idempotency: call.idempotency_key.as_ref().map(|key| (key.clone(), fingerprint(call))),
+            note: call.note.clone(),
         })
     }
 
@@ -356,6 +395,10 @@ fn check(call: &ExecCall) -> Result<()> {
         let allowed = format!("from 1 to {} bytes", limits::READ_BYTES_MAX);
         return Err(Invalid::new("output_head_bytes", bytes, allowed).into());
     }
+    if let Some(note) = call.note.as_ref().filter(|note| note.len() > limits::NOTE_BYTES_MAX) {
+        let allowed = format!("at most {} bytes", limits::NOTE_BYTES_MAX);
+        return Err(Invalid::new("note", note.len(), allowed).into());
+    }
     if let Some(key) = &call.idempotency_key
         && (key.is_empty() || key.len() > limits::IDEMPOTENCY_KEY_BYTES_MAX || key.chars().any(char::is_control))
     {
@@ -375,11 +418,23 @@ pub(super) fn environment_of(
     user: box_wire::User,
     own: &[(String, String)],
 ) -> Vec<(String, String)> {
-    let mut env = environment::base(user);
+    let mut env = environment::at_home(user, config.mount_path.as_str());
     for (name, value) in config.env.iter().chain(own) {
         environment::set(&mut env, name, value);
     }
     env
+}
+
+/// The deadline of a command in a session.
+fn deadline_ms(config: &SessionConfig, call: &ExecCall) -> Option<u64> {
+    // Somebody sits at a terminal; the deadlines of a profile are for commands.
+    let longest_ms = limits::TERMINAL_TIMEOUT_SEC * 1000;
+    match (call.span, call.terminal) {
+        // The session's life is its bound, as that of a managed process.
+        (ExecSpan::Output, _) => call.timeout_ms,
+        (ExecSpan::Main, Some(_)) => Some(call.timeout_ms.unwrap_or(longest_ms).min(longest_ms)),
+        (ExecSpan::Main, None) => Some(config.timeout_ms(call.timeout_ms)),
+    }
 }
 
 /// Where a command works.

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use box_wire::Taken;
 use tokio::sync::watch;
 
 use super::exec::{Exec, News};
 use super::process::{Following, Process, State};
 use super::session::{Session, Standing, Use};
 use crate::call::{Cursor, FollowEvent, StreamName};
-use crate::{Result, limits};
+use crate::link::{self, Pacer, Step};
+use crate::{Backend, Result, limits};
 
 /// Somebody who follows output. Dropping it ends the following and nothing else. Holds no output: a slow follower costs nothing.
 #[derive(Debug)]
@@ -18,7 +20,19 @@ pub struct Follow {
     source: Source,
     cursor: Cursor,
     over: bool,
+    pacing: Pacing,
     _used: Use,
+}
+
+/// Whether the command waits for us.
+#[derive(Debug)]
+enum Pacing {
+    /// It does not.
+    Off,
+    /// It shall, once so many bytes were taken. Most commands say less, and need no stream for it.
+    From { backend: Arc<dyn Backend>, bytes: u64 },
+    /// It does.
+    On(Pacer),
 }
 
 #[derive(Debug)]
@@ -53,11 +67,18 @@ impl Follow {
 
     fn new(session: &Arc<Session>, standing: &Arc<Standing>, source: Source, cursor: Cursor) -> Self {
         let (standing, session) = (Arc::clone(standing), Arc::clone(session));
-        Self { standing, _used: session.start_use(), session, source, cursor, over: false }
+        Self { standing, _used: session.start_use(), session, source, cursor, over: false, pacing: Pacing::Off }
+    }
+
+    /// The same, for which the command waits when more than so many bytes were taken.
+    pub(super) fn paced(self, backend: Arc<dyn Backend>, free_bytes: u64) -> Self {
+        let bytes = self.cursor.stdout.saturating_add(self.cursor.stderr).saturating_add(free_bytes);
+        Self { pacing: Pacing::From { backend, bytes }, ..self }
     }
 
     /// The next thing to tell; nothing after [`FollowEvent::Ended`]. Waits until there is one. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<FollowEvent>> {
+        self.tell_taken(Step::Large).await;
         while !self.over {
             let (exec, latest) = match &mut self.source {
                 Source::Exec { exec, news } => (Arc::clone(exec), news.borrow_and_update().clone()),
@@ -81,9 +102,31 @@ impl Follow {
                 self.over = true;
                 return Ok(Some(FollowEvent::Ended { info: Box::new(exec.info()), cursor: self.cursor }));
             }
+            self.tell_taken(Step::Small).await;
             self.wait(latest.end.is_some()).await;
         }
         Ok(None)
+    }
+
+    /// Tells the command how far we are. What was given out before counts as taken when more is asked for.
+    async fn tell_taken(&mut self, step: Step) {
+        let taken = Taken { stdout_bytes: self.cursor.stdout, stderr_bytes: self.cursor.stderr };
+        let told = match &mut self.pacing {
+            Pacing::Off => return,
+            Pacing::From { bytes, .. } if taken.stdout_bytes.saturating_add(taken.stderr_bytes) < *bytes => return,
+            Pacing::From { backend, .. } => match &self.source {
+                Source::Exec { exec, .. } if exec.is_running() => {
+                    begin_pacing(&**backend, &self.standing, exec, taken).await.map(Some)
+                }
+                _ => Ok(None),
+            },
+            Pacing::On(pacer) => match pacer.tell(taken, step).await {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+        };
+        // Without one there may be gaps, which are told. That it has ended, or that its box is gone, is told by other means.
+        self.pacing = told.ok().flatten().map_or(Pacing::Off, Pacing::On);
     }
 
     /// More output, or what is missing of it.
@@ -136,6 +179,10 @@ impl Follow {
             },
         };
     }
+}
+
+async fn begin_pacing(backend: &dyn Backend, standing: &Standing, exec: &Exec, taken: Taken) -> Result<Pacer> {
+    link::pace(backend.dial(&standing.handle).await?, exec.id.clone(), taken).await
 }
 
 /// What looking for the run of a cursor came to.

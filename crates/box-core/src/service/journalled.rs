@@ -340,7 +340,7 @@ fn take(exec: &Exec, event: Result<Event>) -> Result<Option<EndRecord>> {
         }
         Ok(Event::Exited(outcome)) => Ending::Exited(outcome),
         Err(Error::Refused(refusal)) if refusal.code != RefusalCode::BadExecId => Ending::Refused(refusal),
-        Ok(Event::Done | Event::Running(_) | Event::Refused(_)) => {
+        Ok(Event::Done | Event::Running(_) | Event::Refused(_) | Event::Connected) => {
             return Err(box_wire::FrameError::Unexpected(box_wire::Kind::Event).into());
         }
         Err(error) => return Err(error),

@@ -1,6 +1,6 @@
 //! What callers can ask, one method each. Doors translate to these calls and do nothing else.
 //!
-//! The methods are in `sessions`, `execs`, `processes`, `errands`, `skills` and `mcp`; `session`, `exec` and `process` are what lives behind them. Everything
+//! The methods are in `sessions`, `execs`, `processes`, `errands`, `ports`, `skills` and `mcp`; `session`, `exec` and `process` are what lives behind them. Everything
 //! that outlasts a call runs in a tracked task: a caller who hangs up leaves nothing half-made. No lock is held while anything
 //! is waited for.
 
@@ -11,6 +11,7 @@ mod follow;
 mod journalled;
 mod kept;
 mod mcp;
+mod ports;
 mod process;
 mod processes;
 mod quota;
@@ -48,6 +49,7 @@ use crate::{
 pub use errands::{ErrandBytes, ErrandCall, NO_INPUT};
 pub use follow::Follow;
 use mcp::Mcp;
+pub use ports::PortStream;
 use recovery::Recovery;
 use session::{Session, lock};
 pub use sessions::Created;

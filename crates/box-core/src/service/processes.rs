@@ -192,6 +192,7 @@ impl Inner {
             destroys_on_timeout: false,
             process: Some(process.call.process_id.clone()),
             idempotency: None,
+            note: None,
         }));
         lock(&session.execs).insert(exec.id.clone(), Arc::clone(&exec));
         for old in process.add_run(Arc::clone(&exec)) {
@@ -209,9 +210,10 @@ impl Inner {
 
     fn run_request(&self, session: &Session, standing: &Standing, process: &Process) -> Result<ExecRequest> {
         let call = &process.call;
-        let user = self.workload(&standing.handle, box_wire::User::ROOT);
-        let (env, cwd) =
-            session.with_config(|config| (environment_of(config, user, &call.env), workdir(config, call.cwd.as_ref())));
+        let (env, cwd) = session.with_config(|config| {
+            let user = self.workload(&standing.handle, config.user.user());
+            (environment_of(config, user, &call.env), workdir(config, call.cwd.as_ref()))
+        });
         let request = ExecRequest {
             env,
             stdin: Stdin::Stream,

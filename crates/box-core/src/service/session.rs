@@ -16,7 +16,7 @@ use crate::call::{ProcessId, Target};
 use crate::quota::Workspace;
 use crate::session::{SessionConfig, SessionInfo, SessionState};
 use crate::store::{SessionKey, SessionRow};
-use crate::{BackendName, Error, Guarantees, Handle, Result};
+use crate::{BackendName, Error, Guarantees, Handle, Result, limits};
 
 /// A session that lives. Locks are held for moments, never over an await.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Session {
     last_used: Mutex<Timestamp>,
     /// Calls that are being served.
     users: AtomicUsize,
+    /// Connections to ports of its box.
+    ports: AtomicUsize,
     /// Whether what runs in it is still being found again.
     is_unsettled: AtomicBool,
     pub(super) execs: Mutex<BTreeMap<ExecId, Arc<Exec>>>,
@@ -67,6 +69,10 @@ pub(super) struct Standing {
 #[derive(Debug)]
 pub(super) struct Use(Arc<Session>);
 
+/// One of the connections to ports that a session may have.
+#[derive(Debug)]
+pub(super) struct PortPlace(Arc<Session>);
+
 impl Session {
     pub(super) fn new(key: SessionKey, box_id: BoxId, backend: BackendName, config: SessionConfig) -> Self {
         let now = Timestamp::now();
@@ -101,6 +107,7 @@ impl Session {
             // After a restart the time of the last use is not known exactly; nobody is hurt by counting from now.
             last_used: Mutex::new(Timestamp::now()),
             users: AtomicUsize::new(0),
+            ports: AtomicUsize::new(0),
             is_unsettled: AtomicBool::new(false),
             execs: Mutex::default(),
             processes: Mutex::default(),
@@ -196,6 +203,13 @@ impl Session {
         self.users.fetch_add(1, Ordering::SeqCst);
         self.touch();
         Use(Arc::clone(self))
+    }
+
+    /// A place for one more connection to a port, if there is any.
+    pub(super) fn port_place(self: &Arc<Self>) -> Option<PortPlace> {
+        let one_more = |open: usize| (open < limits::PORT_STREAMS_PER_SESSION_MAX).then_some(open + 1);
+        let taken = self.ports.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
+        taken.is_ok().then(|| PortPlace(Arc::clone(self)))
     }
 
     pub(super) fn touch(&self) {
@@ -301,6 +315,12 @@ impl Drop for Use {
     fn drop(&mut self) {
         self.0.touch();
         self.0.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for PortPlace {
+    fn drop(&mut self) {
+        self.0.ports.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

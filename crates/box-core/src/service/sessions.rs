@@ -15,7 +15,7 @@ use crate::caller::{Caller, Scope, TenantId};
 use crate::profile::LockedField;
 use crate::session::{
     AbsentSession, ChangedMounts, SessionConfig, SessionDefaults, SessionFilter, SessionId, SessionInfo, SessionPage,
-    SessionRequest, VanishedBox, check_ttl,
+    SessionRequest, SessionState, VanishedBox, check_ttl,
 };
 use crate::store::{Change, SessionKey, Wait};
 use crate::{BoxSpec, Error, Liveness, Result, fault, limits, quota};
@@ -66,6 +66,16 @@ impl Service {
             Err(Error::SessionNotFound { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// How a session stood when it was last looked at. Asking costs nothing.
+    pub fn session_state(&self, caller: &Caller, id: &SessionId) -> Result<SessionState> {
+        Ok(self.inner.find(caller, id)?.row().state)
+    }
+
+    /// One session as it stood when it was last looked at. Asking costs nothing.
+    pub fn peek_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
+        Ok(self.inner.find(caller, id)?.info())
     }
 
     /// The caller's sessions, in order of their ids.
@@ -448,7 +458,7 @@ impl Inner {
 /// went wrong lately would be full of it.
 fn is_askers_affair(error: &Error) -> bool {
     match error {
-        Error::SessionNotFound { .. } => true,
+        Error::SessionNotFound { .. } | Error::PortClosed { .. } => true,
         Error::File(trouble) => {
             !matches!(trouble.code, TroubleCode::NoSpace | TroubleCode::Timeout | TroubleCode::Failed)
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use box_wire::{ExecRequest, GuestPath, RefusalCode, User};
+use box_wire::{ExecRequest, GuestPath, RefusalCode};
 use tokio::io::AsyncReadExt;
 
 use super::execs::{environment_of, new_exec_id};
@@ -194,7 +194,7 @@ impl Inner {
         let standing = self.wake(session).await?;
         let config = session.config();
         let request = ExecRequest {
-            env: environment_of(&config, self.workload(&standing.handle, User::ROOT), &[]),
+            env: environment_of(&config, self.workload(&standing.handle, config.user.user()), &[]),
             cwd: GuestPath::root(),
             timeout_ms: Some((limits::SKILL_ENVIRONMENT_SEC_MAX + 10) * 1000),
             ..ExecRequest::new(new_exec_id()?, prepare_command(used, &config.mount_path, config.network))

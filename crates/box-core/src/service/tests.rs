@@ -14,7 +14,7 @@ use crate::backend::{
 use crate::call::ExecCall;
 use crate::profile::ProfileDraft;
 use crate::session::{SessionFilter, SessionRequest, SessionState};
-use crate::store::{Change, Loaded, McpServerRow, SessionRow, Wait};
+use crate::store::{Change, Loaded, McpServerRow, SandboxRow, SessionRow, Wait};
 use crate::token::TokenRow;
 use crate::{BoxSpec, Guarantees};
 
@@ -150,6 +150,10 @@ impl Store for Memory {
     }
 
     async fn mcp_servers(&self) -> Result<Vec<McpServerRow>> {
+        Ok(Vec::new())
+    }
+
+    async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
         Ok(Vec::new())
     }
 }

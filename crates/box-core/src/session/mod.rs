@@ -10,7 +10,7 @@ use box_wire::GuestPath;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::profile::LockedField;
+use crate::profile::{Account, LockedField};
 use crate::{BackendName, Guarantees, Network};
 
 pub use id::SessionId;
@@ -51,6 +51,13 @@ pub struct SessionConfig {
     pub pids_limit: u64,
     /// Whether everything but the work places is read-only.
     pub read_only_rootfs: bool,
+    /// Who its commands are when they do not say. Its profile decides.
+    #[serde(default)]
+    pub user: Account,
+    /// Whether its profile gives root of the box capabilities over what is the box's own. What became of it is told by the
+    /// guarantee `identity`.
+    #[serde(default)]
+    pub root_capabilities: bool,
     /// Most that the box can store, and most that a writable workspace of the host may hold; 0 = the default, and no limit there.
     pub workspace_quota_mb: u64,
     /// Whether the session outlives idleness and a stop of the server.

@@ -92,6 +92,8 @@ pub enum LoneMountPath {
     Refused,
     /// It is kept, told and compared, and means nothing else.
     Kept,
+    /// The box's own workspace is there, and is the home of its user.
+    Own,
 }
 
 /// What becomes of a call for a session that does not exist.
@@ -238,6 +240,15 @@ impl SessionConfig {
         }
     }
 
+    /// Where the user of the box is at home: in the workspace, unless `mount_path` means nothing.
+    fn home(&self, rules: &DoorRules) -> Result<GuestPath> {
+        let is_mounted = self.host_path.is_some() && self.host_path_mode != HostPathMode::None;
+        if is_mounted || rules.lone_mount_path == LoneMountPath::Own {
+            return Ok(self.mount_path.clone());
+        }
+        Ok(GuestPath::parse("mount_path", limits::WORKSPACE)?)
+    }
+
     /// The box that this session asks for. `profiles` has its own, and `images` says what its image means.
     pub fn box_spec(&self, profiles: &Profiles, images: &ImagePolicy<'_>, rules: &DoorRules) -> Result<BoxSpec> {
         let profile = profiles.get(&self.profile)?;
@@ -262,6 +273,9 @@ impl SessionConfig {
             pids_limit: self.pids_limit,
             disk_mb: self.workspace_quota_mb,
             read_only_rootfs: self.read_only_rootfs,
+            user: self.user.user(),
+            root_capabilities: self.root_capabilities,
+            home: self.home(rules)?,
             backend: profile.backend.or(rules.backend),
             ..profile.spec()
         };
@@ -316,82 +330,4 @@ fn describe_mounts(mounts: &[ExtraMount]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-
-    use crate::Image;
-    use crate::session::SessionDefaults;
-
-    fn resolve(request: &SessionRequest) -> SessionConfig {
-        request.resolve(&SessionDefaults::default(), None).unwrap()
-    }
-
-    #[test]
-    fn what_is_not_asked_comes_from_the_profile() {
-        let config = resolve(&SessionRequest {
-            profile: Some("network_extended".into()),
-            cpus: Some(0.5),
-            ..Default::default()
-        });
-        assert_eq!((config.cpus, config.memory_mb, config.read_only_rootfs), (0.5, 1024, false));
-        assert_eq!((config.ttl_sec, config.network), (300, Network::On));
-    }
-
-    #[test]
-    fn an_unknown_profile_names_the_known_ones() {
-        let request = SessionRequest { profile: Some("defualt".into()), ..Default::default() };
-        let error = request.resolve(&SessionDefaults::default(), None).unwrap_err();
-        assert!(error.to_string().contains("network_basic"), "{error}");
-    }
-
-    #[test]
-    fn only_what_is_asked_can_differ() {
-        let config = resolve(&SessionRequest::default());
-        assert_eq!(config.differences(&SessionRequest::default(), &ImagePolicy::default()), []);
-        let mount = |mode| ExtraMount { host_path: "/srv/a".into(), mount_path: "/mnt/a".parse().unwrap(), mode };
-        let request = SessionRequest {
-            network: Some(Network::On),
-            memory_mb: Some(512),
-            host_path: Some(None),
-            extra_mounts: Some(vec![mount(HostPathMode::Ro)]),
-            ..Default::default()
-        };
-        let fields: Vec<_> =
-            config.differences(&request, &ImagePolicy::default()).iter().map(|difference| difference.field).collect();
-        assert_eq!(fields, ["network", "extra_mounts"]);
-        let nothing = SessionRequest { extra_mounts: Some(vec![mount(HostPathMode::None)]), ..Default::default() };
-        assert_eq!(config.differences(&nothing, &ImagePolicy::default()), [], "a mount of nothing is no mount");
-    }
-
-    #[test]
-    fn a_door_may_let_unknown_images_mean_the_host() {
-        let rules = DoorRules { unknown_image: UnknownImage::Host, ..Default::default() };
-        let asks =
-            |image: &str| SessionRequest { image: Some(image.into()), rules: rules.clone(), ..Default::default() };
-        let names = BTreeMap::from([("mine".to_owned(), "dir:/srv/root".to_owned())]);
-        let images = ImagePolicy { names: &names, ..ImagePolicy::default() };
-        let config = resolve(&asks("alpine:latest"));
-        assert_eq!(config.image, "alpine:latest", "it is told as it was asked");
-        assert_eq!(config.box_spec(&Profiles::default(), &images, &rules).unwrap().image, Image::Host);
-        assert_eq!(config.differences(&asks("debian:12"), &images), []);
-        assert_eq!(config.differences(&asks("mine"), &images).len(), 1);
-    }
-
-    #[test]
-    fn a_workspace_is_mounted_unless_its_mode_is_none() {
-        let request = SessionRequest { host_path: Some(Some("/srv/w".into())), ..Default::default() };
-        let spec =
-            resolve(&request).box_spec(&Profiles::default(), &ImagePolicy::default(), &DoorRules::default()).unwrap();
-        assert_eq!((spec.mounts.len(), spec.mounts[0].mode), (1, MountMode::Rw));
-        let request = SessionRequest { host_path_mode: Some(HostPathMode::None), ..request };
-        assert_eq!(
-            resolve(&request)
-                .box_spec(&Profiles::default(), &ImagePolicy::default(), &DoorRules::default())
-                .unwrap()
-                .mounts,
-            []
-        );
-    }
-}
+mod tests;

@@ -68,6 +68,8 @@ impl SessionRequest {
             memory_mb: asked.memory_mb.unwrap_or(profile.memory_mb),
             pids_limit: asked.pids_limit.unwrap_or(profile.pids_limit),
             read_only_rootfs: asked.read_only_rootfs.unwrap_or(profile.read_only_rootfs),
+            user: profile.user,
+            root_capabilities: profile.root_capabilities,
             workspace_quota_mb: asked
                 .workspace_quota_mb
                 .unwrap_or_else(|| quota_mb.into_iter().find(|quota| *quota > 0).unwrap_or(0)),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use box_core::SyscallSet;
 
+use crate::ids::AGENT_ID;
+
 use super::compile::{Answer, Condition, Decision, Rule, error};
 
 /// Calls that belong together.
@@ -130,11 +132,10 @@ const SIGNALS: Calls = calls![
     SYS_signalfd4 SYS_pidfd_send_signal SYS_pause SYS_restart_syscall
 ];
 
-/// Users, groups and capabilities. A box has no capability to give.
+/// Users, groups and capabilities. Becoming another user is decided by whom.
 const IDENTITY: Calls = calls![
-    SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getresuid SYS_getresgid SYS_getgroups SYS_setuid SYS_setgid
-    SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid SYS_setfsuid SYS_setfsgid SYS_setgroups SYS_capget
-    SYS_capset
+    SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getresuid SYS_getresgid SYS_getgroups SYS_setgid
+    SYS_setregid SYS_setresgid SYS_setfsgid SYS_setgroups SYS_capget SYS_capset
 ];
 
 /// Limits and scheduling. The kernel refuses to raise what was lowered, and real time.
@@ -227,6 +228,10 @@ const MACHINE: Calls = calls![
 const CHECKED: &[Checked] = &[
     (libc::SYS_clone, CLONE, REFUSE),
     (libc::SYS_ioctl, IOCTL, Answer::Allow),
+    (libc::SYS_setuid, BECOME_ONE, Answer::Allow),
+    (libc::SYS_setreuid, BECOME_TWO, Answer::Allow),
+    (libc::SYS_setresuid, BECOME_THREE, Answer::Allow),
+    (libc::SYS_setfsuid, BECOME_ONE, Answer::Allow),
     (libc::SYS_personality, PERSONALITY, REFUSE),
     (libc::SYS_mknod, MKNOD, REFUSE),
     (libc::SYS_mknodat, MKNODAT, REFUSE),
@@ -244,6 +249,12 @@ const CLONE: &[Rule] = &[allow(&[masked(0, NAMESPACE_FLAGS, 0)])];
 const IOCTL: &[Rule] = &[refuse(&[is(1, TIOCSTI)]), refuse(&[is(1, TIOCLINUX)])];
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541C;
+
+/// Anybody but the agent: who has its id could take its limits and its processor time away. Root of a box may have the right to be
+/// anybody else.
+const BECOME_ONE: &[Rule] = &[refuse(&[is(0, AGENT_ID)])];
+const BECOME_TWO: &[Rule] = &[refuse(&[is(0, AGENT_ID)]), refuse(&[is(1, AGENT_ID)])];
+const BECOME_THREE: &[Rule] = &[refuse(&[is(0, AGENT_ID)]), refuse(&[is(1, AGENT_ID)]), refuse(&[is(2, AGENT_ID)])];
 
 /// Plain Linux, its 32-bit and old-version disguises, and the question which one it is. Not: less randomisation.
 const PERSONALITY: &[Rule] = &[

@@ -200,6 +200,25 @@ fn personality_keeps_randomisation() {
 }
 
 #[test]
+fn nobody_becomes_the_agent() {
+    let (agent, user, same) = (65535, 1000, u64::from(u32::MAX));
+    for call in [libc::SYS_setuid, libc::SYS_setfsuid] {
+        expect(call, &[agent], EPERM);
+        expect(call, &[user], ALLOW);
+        // What stands in registers that the call does not read is nobody's id.
+        expect(call, &[user, agent, agent], ALLOW);
+    }
+    for (call, count) in [(libc::SYS_setreuid, 2), (libc::SYS_setresuid, 3)] {
+        expect(call, &vec![user; count], ALLOW);
+        for position in 0..count {
+            let mut ids = vec![same; count];
+            ids[position] = agent;
+            expect(call, &ids, EPERM);
+        }
+    }
+}
+
+#[test]
 fn no_devices_are_made() {
     for (call, before_mode) in [(libc::SYS_mknod, 1), (libc::SYS_mknodat, 2)] {
         let arguments = |kind: u32| [vec![0; before_mode], vec![u64::from(kind | 0o644)]].concat();

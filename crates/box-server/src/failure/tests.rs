@@ -57,6 +57,7 @@ fn table() -> Vec<(Error, u16, &'static str, Option<&'static str>)> {
             None,
         ),
         (Error::Conflict { what: text(), fix: text() }, 409, "conflict", None),
+        (Error::PortClosed { session: session(), port: 80, reason: text() }, 502, "port_closed", None),
         (Error::Capacity { what: text(), limit: 1, fix: text() }, 429, "capacity_exceeded", None),
         (
             Error::QuotaExceeded {

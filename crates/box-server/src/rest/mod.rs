@@ -10,6 +10,7 @@ pub(crate) mod mcp_body;
 pub(crate) mod old_form;
 pub(crate) mod output;
 pub(crate) mod pages;
+pub(crate) mod ports;
 pub(crate) mod process_body;
 pub(crate) mod processes;
 pub(crate) mod profiles;

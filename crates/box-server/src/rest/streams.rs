@@ -28,7 +28,7 @@ const PROTOCOL: &str = "strongbox.v1";
 
 /// What a handler gets instead of a WebSocket when the request asked for none. It is looked at last, so that a plain request
 /// is told the same as one that could be upgraded.
-type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+pub(super) type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
 /// From where to go on.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -245,7 +245,7 @@ pub(crate) async fn relay_named(
     relay(state, visit, query, upgrade).await
 }
 
-fn open<F: Future<Output = ()> + Send + 'static>(
+pub(super) fn open<F: Future<Output = ()> + Send + 'static>(
     app: &App,
     upgrade: Upgrade,
     talk: impl FnOnce(WebSocket) -> F + Send + 'static,
@@ -255,7 +255,7 @@ fn open<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// Turns a request into a WebSocket, and waits for its end when the server stops.
-fn open_with<F: Future<Output = ()> + Send + 'static>(
+pub(super) fn open_with<F: Future<Output = ()> + Send + 'static>(
     app: &App,
     upgrade: Upgrade,
     message_bytes_max: usize,

@@ -25,6 +25,7 @@ async fn door(tokens: &[TokenRow]) -> Router {
         gate,
         LangBotConfig::default(),
         crate::SkillsConfig::default(),
+        crate::E2bConfig::default(),
     );
     router(app, Some(Router::new().route("/mcp", get(mcp_door))))
 }
@@ -322,6 +323,7 @@ async fn a_panic_is_an_error_like_any_other_and_tells_nothing() {
         Gate::default(),
         LangBotConfig::default(),
         crate::SkillsConfig::default(),
+        crate::E2bConfig::default(),
     );
     let panics = Router::new()
         .route("/", axum::routing::get(|| async { panic!("secret words") as &'static str }))

@@ -26,7 +26,7 @@ mod spec;
 mod standing;
 mod stdio;
 mod tenancy;
-mod turns;
+pub(crate) mod turns;
 mod uploads;
 mod views;
 pub(crate) mod websocket;

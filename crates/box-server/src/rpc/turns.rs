@@ -1,4 +1,4 @@
-//! Commands of one session run one after another: clients of this door rely on it.
+//! What concerns one session happens one after another: clients of some doors rely on it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -29,6 +29,7 @@ async fn app() -> App {
         Gate::default(),
         LangBotConfig::default(),
         crate::SkillsConfig::default(),
+        crate::E2bConfig::default(),
     )
 }
 
@@ -116,6 +117,37 @@ async fn a_head_that_comes_too_slowly_is_given_up() {
     let started = tokio::time::Instant::now();
     assert!(!rest(stream).await.contains("fast"));
     assert!(started.elapsed() <= limits::HEADER_TIME_MAX + Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_kept_for_longer_once_something_good_was_asked() {
+    for (path, kept_for) in [("/fast", limits::IDLE_TIME_MAX), ("/missing", limits::HEADER_TIME_MAX)] {
+        let (running, ..) = slow().await;
+        let mut stream = send(&running, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+        let mut answer = [0; 512];
+        assert!(stream.read(&mut answer).await.unwrap() > 0);
+        let answered = tokio::time::Instant::now();
+        assert_eq!(rest(stream).await, "");
+        let kept = answered.elapsed();
+        assert!(kept >= kept_for && kept <= kept_for + Duration::from_secs(1), "{path}: {kept:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_head_has_no_more_time_than_the_first() {
+    let (running, ..) = slow().await;
+    let mut stream = send(&running, "GET /fast HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let mut answer = [0; 512];
+    assert!(stream.read(&mut answer).await.unwrap() > 0);
+    let begun = tokio::time::Instant::now();
+    // A byte now and then changes nothing.
+    while stream.write_all(b"G").await.is_ok() && begun.elapsed() < limits::IDLE_TIME_MAX {
+        let read = timeout(Duration::from_secs(1), stream.read(&mut answer)).await;
+        if matches!(read, Ok(Ok(0) | Err(_))) {
+            break;
+        }
+    }
+    assert!(begun.elapsed() <= limits::HEADER_TIME_MAX + Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
-//! WebSockets: the conversation with a command or managed process, and the line relay.
+//! WebSockets: the conversation with a command or managed process, the line relay, and connections to ports.
 
+mod carry;
 mod conversation;
 mod heartbeat;
 mod lines;
@@ -14,6 +15,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Error as WireError;
 
+pub(crate) use carry::carry;
 pub(crate) use conversation::{converse, dismiss, refuse};
 pub(crate) use positions::{Busy, Entry, Relays};
 pub(crate) use relay::{Ends, Opening, Place, relay};

@@ -6,4 +6,5 @@ mod mcp_servers;
 mod model;
 mod processes;
 mod rows;
+mod sandboxes;
 mod store;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use box_core::Store;
 use box_core::session::SessionState::{Creating, Lost, Running};
-use box_core::store::{Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SessionKey, SessionRow, Wait};
+use box_core::store::{
+    Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, Wait,
+};
 use box_core::token::TokenRow;
 use box_store::SqliteStore;
 use proptest::prelude::*;
@@ -19,6 +21,7 @@ struct Model {
     processes: BTreeMap<(SessionKey, String), ProcessRow>,
     tokens: BTreeMap<String, TokenRow>,
     mcp_servers: BTreeMap<McpServerKey, McpServerRow>,
+    sandboxes: BTreeMap<SessionKey, SandboxRow>,
 }
 
 impl Model {
@@ -43,6 +46,8 @@ impl Model {
             Change::DeleteToken(id) => drop(self.tokens.remove(&id)),
             Change::PutMcpServer(row) => drop(self.mcp_servers.insert(row.key.clone(), *row)),
             Change::DeleteMcpServer(key) => drop(self.mcp_servers.remove(&key)),
+            Change::PutSandbox(row) => drop(self.sandboxes.insert(row.key.clone(), *row)),
+            Change::DeleteSandbox(key) => drop(self.sandboxes.remove(&key)),
         }
     }
 
@@ -55,7 +60,9 @@ impl Model {
         let tokens = store.tokens().await.unwrap().into_iter().map(|row| Change::PutToken(Box::new(row)));
         let mcp_servers = store.mcp_servers().await.unwrap();
         let mcp_servers = mcp_servers.into_iter().map(|row| Change::PutMcpServer(Box::new(row)));
-        for change in sessions.chain(execs).chain(processes).chain(tokens).chain(mcp_servers) {
+        let sandboxes = store.sandboxes().await.unwrap();
+        let sandboxes = sandboxes.into_iter().map(|row| Change::PutSandbox(Box::new(row)));
+        for change in sessions.chain(execs).chain(processes).chain(tokens).chain(mcp_servers).chain(sandboxes) {
             model.apply(change);
         }
         model
@@ -91,6 +98,9 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => (any_mcp_key(), any::<u32>())
             .prop_map(|(key, number)| Change::PutMcpServer(Box::new(rows::mcp_server(&key, number)))),
         1 => any_mcp_key().prop_map(Change::DeleteMcpServer),
+        2 => (any_key(), any::<u64>())
+            .prop_map(|(key, number)| Change::PutSandbox(Box::new(rows::sandbox(&key, number)))),
+        1 => any_key().prop_map(Change::DeleteSandbox),
     ]
 }
 

@@ -3,7 +3,9 @@
 use box_core::call::{ExecInfo, ExecStatus, Launch, ProcessCall, Receipt, Replace, RestartPolicy};
 use box_core::mcp::McpAccess;
 use box_core::session::SessionState;
-use box_core::store::{ExecRow, McpServerKey, McpServerRow, ProcessRow, SessionKey, SessionRow};
+use box_core::store::{
+    ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SandboxVolume, SessionKey, SessionRow,
+};
 use box_core::token::TokenRow;
 use box_core::{BackendName, Dimension, Guarantees, Handle, Level, Scope, SessionRequest};
 use jiff::Timestamp;
@@ -41,6 +43,7 @@ pub(crate) fn exec(key: &SessionKey, id: &str, exit_code: i32) -> ExecRow {
         command: "true".to_owned(),
         session_id: key.id.clone(),
         backend_name: BackendName::Native,
+        pid: Some(7),
         status: ExecStatus::Completed,
         exit_code: Some(exit_code),
         signal: None,
@@ -63,6 +66,7 @@ pub(crate) fn exec(key: &SessionKey, id: &str, exit_code: i32) -> ExecRow {
         destroys_on_timeout: true,
         process: None,
         idempotency,
+        note: Some("noted".into()),
     }
 }
 
@@ -103,4 +107,24 @@ pub(crate) fn mcp_server(key: &McpServerKey, number: u32) -> McpServerRow {
     let definition =
         serde_json::json!({ "command": "uvx", "args": ["é\n", number], "env": { "KEY": "a \"quoted\" one" } });
     McpServerRow { key: key.clone(), definition, enabled: number.is_multiple_of(2), updated_at: at() }
+}
+
+pub(crate) fn sandbox(key: &SessionKey, number: u64) -> SandboxRow {
+    SandboxRow {
+        key: key.clone(),
+        template: "base".into(),
+        metadata: [("who".to_owned(), "é\n\"".to_owned())].into(),
+        env: [("KEY".to_owned(), "a \"quoted\" one".to_owned())].into(),
+        started_at: at(),
+        ends_at: at(),
+        timeout_sec: number,
+        auto_pause: number.is_multiple_of(2),
+        auto_resume: true,
+        access_token: "a".repeat(64),
+        traffic_token: Some("t".into()),
+        allow_internet_access: Some(false),
+        network: Some(serde_json::json!({ "denyOut": ["192.0.2.0/24"] })),
+        volume_mounts: vec![SandboxVolume { name: "data".into(), path: "/mnt/data".into() }],
+        idempotency: Some(("key".into(), "digest".into())),
+    }
 }

@@ -9,7 +9,7 @@ use box_core::link::{self, ErrandOutput};
 use box_tests::TestBox;
 use box_tests::ground::{request, with_stdin};
 use box_wire::errand::{Entry, WriteHow};
-use box_wire::{Answer, Errand, ExecRequest, GuestPath, Program, Work};
+use box_wire::{Answer, Errand, ExecRequest, GuestPath, Program, User, Work};
 use tokio::io::AsyncRead;
 
 /// A tree of a box in which errands are done.
@@ -18,6 +18,8 @@ pub(super) struct Tree {
     pub(super) one: TestBox,
     pub(super) root: GuestPath,
     pub(super) deadline_ms: u64,
+    /// As whom, when not as the box's own user.
+    pub(super) user: Option<User>,
 }
 
 /// A path in a box.
@@ -30,12 +32,13 @@ const BYTES_MAX: u64 = 1 << 30;
 
 impl Tree {
     pub(super) fn new(one: &TestBox, root: &str) -> Self {
-        Self { one: one.clone(), root: path(root), deadline_ms: 30_000 }
+        Self { one: one.clone(), root: path(root), deadline_ms: 30_000, user: None }
     }
 
     fn request(&self, work: Work) -> ExecRequest {
         let errand = Errand { root: self.root.clone(), work };
-        ExecRequest { timeout_ms: Some(self.deadline_ms), ..request(Program::Errand(Box::new(errand))) }
+        let (timeout_ms, user) = (Some(self.deadline_ms), self.user);
+        ExecRequest { timeout_ms, user, ..request(Program::Errand(Box::new(errand))) }
     }
 
     /// Sends work and returns with the answer and what follows.

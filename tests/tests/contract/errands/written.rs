@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 use box_core::{BoxSpec, MountMode, Profile};
-use box_tests::Ground;
 use box_tests::ground::mount;
+use box_tests::{Difference, Ground};
 use box_wire::Work;
 use box_wire::errand::WriteHow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -76,6 +76,7 @@ async fn what_is_too_large_leaves_nothing(ground: Arc<Ground>) -> Result<()> {
 }
 
 async fn a_full_disk_leaves_what_was_there(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::SizeOfProvider)?;
     let one = ground.make(&BoxSpec { disk_mb: 32, ..Profile::default().spec() }).await?;
     one.check("printf old > /workspace/old").await?;
     let tree = Tree::new(&one, "/workspace");
@@ -130,6 +131,7 @@ async fn what_may_not_be_written_is_refused(ground: Arc<Ground>) -> Result<()> {
 }
 
 async fn a_mounted_file_is_written_in_place(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::CopiedMounts)?;
     let file = ground.mount_source()?.join("file");
     fs::write(&file, "a longer text than before")?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666))?;

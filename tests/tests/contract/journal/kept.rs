@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use box_core::{AttachedReader, AttachedWriter, BoxSpec, Journal, Profile, link};
 use box_tests::ground::{request, shell};
-use box_tests::{Ground, TestBox};
+use box_tests::{Difference, Ground, TestBox};
 use box_wire::{
     EndRecord, Ending, Event, ExecId, ExecOutcome, ExecRequest, Exit, Output, Program, RefusalCode, StreamName,
 };
@@ -18,6 +18,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) async fn new(ground: &Ground) -> Result<Self> {
+        ground.unless(Difference::JournalInBox)?;
         Self::of(ground.make(&spec()).await?).await
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod exec;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod mcp;
+pub(crate) mod port_forward;
 pub(crate) mod process;
 pub(crate) mod ps;
 pub(crate) mod session;

@@ -12,7 +12,7 @@ use crate::config::nearest::nearest;
 use crate::config::value::{Table, Value};
 
 /// What a profile can say. Bounds that need more than one value are held where profiles are completed.
-const FIELDS: [(&str, Kind); 16] = [
+const FIELDS: [(&str, Kind); 18] = [
     ("inherits", Kind::Profile),
     ("about", Kind::Words),
     ("network", Kind::Choice(&["off", "on"])),
@@ -22,6 +22,8 @@ const FIELDS: [(&str, Kind); 16] = [
     ("memory_mb", Kind::Whole(limits::MEMORY_MB_MIN, limits::MEMORY_MB_MAX)),
     ("pids_limit", Kind::Whole(1, limits::PIDS_MAX)),
     ("read_only_rootfs", Kind::Truth),
+    ("user", Kind::Choice(&["root", "user"])),
+    ("root_capabilities", Kind::Truth),
     ("workspace_quota_mb", Kind::Whole(0, limits::DISK_MB_MAX)),
     ("skills_mode", Kind::Choice(&["ro", "rw"])),
     ("timeout_sec", Kind::Whole(1, TIMEOUT_SEC_MAX)),
@@ -110,13 +112,13 @@ mod tests {
     #[test]
     fn a_profile_is_read_with_all_that_it_can_say() {
         let text = "[profiles.strict]\ninherits = \"offline_readonly\"\nabout = \"words\"\nnetwork = \"off\"\nimage = \"host\"\n\
-            host_path_mode = \"ro\"\ncpus = 0.25\nmemory_mb = 64\npids_limit = 32\nread_only_rootfs = true\n\
+            host_path_mode = \"ro\"\ncpus = 0.25\nmemory_mb = 64\npids_limit = 32\nread_only_rootfs = true\nuser = \"user\"\nroot_capabilities = true\n\
             workspace_quota_mb = 10\nskills_mode = \"ro\"\ntimeout_sec = 5\ntimeout_sec_max = 10\nptrace = false\nbackend = \"docker\"\n\
             locked = [\"cpus\", \"extra_mounts\"]\n[profiles.wide]\ncpus = 2\n";
         let entries = parse("f", text).unwrap();
         let [(key, Value::Tables(tables), 1)] = entries.as_slice() else { panic!("{entries:?}") };
         assert_eq!((key.name, tables["strict"].fields.len()), ("profiles", FIELDS.len()));
-        assert_eq!((&tables["wide"].fields["cpus"], tables["wide"].line), (&Value::Whole(2), 18));
+        assert_eq!((&tables["wide"].fields["cpus"], tables["wide"].line), (&Value::Whole(2), 20));
     }
 
     #[test]
@@ -133,8 +135,8 @@ mod tests {
                 "f:2: profiles.a.network = \"maybe\" is not allowed; use \"off\", \"on\"",
             ),
             (
-                "[profiles.a]\nbackend = \"e2b\"",
-                "f:2: profiles.a.backend = \"e2b\" is not allowed; use \"native\", \"podman\", \"docker\", \"nsjail\"",
+                "[profiles.a]\nbackend = \"gvisor\"",
+                "f:2: profiles.a.backend = \"gvisor\" is not allowed; use \"native\", \"podman\", \"docker\", \"nsjail\"",
             ),
             ("[profiles.a]\nskills_mode = \"none\"", "use \"ro\", \"rw\""),
             ("[profiles.a]\nlocked = [\"colour\"]", "use a list of \"network\", \"image\""),

@@ -126,7 +126,7 @@ struct World {
     states: [Arc<PaperState>; 4],
 }
 
-const ORDER: [BackendName; 4] = BackendName::ALL;
+const ORDER: [BackendName; 4] = BackendName::USUAL;
 const NATIVE: usize = 0;
 const PODMAN: usize = 1;
 const DOCKER: usize = 2;

@@ -48,7 +48,7 @@ fn name(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Created => "created",
         ChangeKind::Written => "written",
-        ChangeKind::Renamed => "renamed",
+        ChangeKind::Renamed | ChangeKind::Left | ChangeKind::Arrived => "renamed",
         ChangeKind::Attributes => "attributes",
         ChangeKind::Removed => "removed",
         ChangeKind::Missed => "missed",

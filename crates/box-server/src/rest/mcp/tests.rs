@@ -141,7 +141,14 @@ impl World {
             service = service.with_mcp(servers);
         }
         let gate = Gate::new(&[], &[]).unwrap();
-        let app = App::new(service, store, gate, LangBotConfig::default(), crate::SkillsConfig::default());
+        let app = App::new(
+            service,
+            store,
+            gate,
+            LangBotConfig::default(),
+            crate::SkillsConfig::default(),
+            crate::E2bConfig::default(),
+        );
         Self(Visitors::new(app, secrets))
     }
 

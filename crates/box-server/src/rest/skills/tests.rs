@@ -41,7 +41,14 @@ impl World {
             ..SkillsConfig::default()
         };
         let gate = Gate::new(&[], &[]).unwrap();
-        let app = App::new(service(Arc::clone(&store)).await, store, gate, LangBotConfig::default(), skills);
+        let app = App::new(
+            service(Arc::clone(&store)).await,
+            store,
+            gate,
+            LangBotConfig::default(),
+            skills,
+            crate::E2bConfig::default(),
+        );
         Self { place, visitors: Visitors::new(app, secrets) }
     }
 

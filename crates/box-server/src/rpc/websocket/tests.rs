@@ -41,6 +41,7 @@ async fn start(langbot: LangBotConfig, tokens: &[TokenRow]) -> Running {
         allowed_origins: Vec::new(),
         langbot,
         skills: crate::SkillsConfig::default(),
+        e2b: crate::E2bConfig::default(),
         mcp: None,
     };
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(tokens));
@@ -198,6 +199,7 @@ async fn strangers_need_a_token_unless_the_operator_wants_them_served() {
             Gate::default(),
             config.clone(),
             crate::SkillsConfig::default(),
+            crate::E2bConfig::default(),
         );
         let mut headers = http::HeaderMap::new();
         headers.insert("x-langbot-box-control-token", TOKEN.parse().unwrap());
@@ -304,6 +306,7 @@ async fn a_server_whose_secret_is_no_good_does_not_start() {
             allowed_origins: Vec::new(),
             langbot,
             skills: crate::SkillsConfig::default(),
+            e2b: crate::E2bConfig::default(),
             mcp: None,
         };
         let bound = crate::bind(config, service(Arc::clone(&store)).await, Arc::clone(&store)).await;

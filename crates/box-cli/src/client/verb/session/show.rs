@@ -12,7 +12,7 @@ use crate::options::JsonOption;
 use crate::table::pairs;
 
 /// What is shown, in this order, when the session has it.
-const FIELDS: [(&str, &str); 20] = [
+const FIELDS: [(&str, &str); 22] = [
     ("session", "session_id"),
     ("state", "state"),
     ("lost because", "lost_reason"),
@@ -25,6 +25,8 @@ const FIELDS: [(&str, &str); 20] = [
     ("memory MiB", "memory_mb"),
     ("processes at most", "pids_limit"),
     ("read-only root", "read_only_rootfs"),
+    ("user", "user"),
+    ("capable root", "root_capabilities"),
     ("persistent", "persistent"),
     ("deadline sec", "timeout_sec"),
     ("deadline at most", "timeout_sec_max"),

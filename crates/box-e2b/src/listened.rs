@@ -1,0 +1,33 @@
+//! Whether somebody still listens, told to whoever speaks.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// A reader whose end is told: a writer that ended may only have nothing more to say, but who does not listen has hung up.
+#[derive(Debug)]
+pub(crate) struct Listened<R> {
+    reader: R,
+    _hung_up: DropGuard,
+}
+
+impl<R> Listened<R> {
+    /// Wraps a reader; the token is cancelled when it is dropped.
+    pub(crate) fn new(reader: R) -> (Self, CancellationToken) {
+        let hung_up = CancellationToken::new();
+        (Self { reader, _hung_up: hung_up.clone().drop_guard() }, hung_up)
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Listened<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.reader).poll_read(context, buffer)
+    }
+}

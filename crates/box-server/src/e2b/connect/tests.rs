@@ -1,0 +1,98 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn request(body: impl Into<Body>) -> Request {
+    Request::builder().body(body.into()).unwrap()
+}
+
+fn enveloped(value: &Value) -> Vec<u8> {
+    Envelope::encode(EnvelopeKind::Message, value.to_string().as_bytes()).unwrap()
+}
+
+async fn read(response: Response) -> Vec<(EnvelopeKind, Value)> {
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/connect+json");
+    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    let mut decoder = box_e2b_wire::Decoder::default();
+    decoder.push(&bytes);
+    let mut found = Vec::new();
+    while let Some(envelope) = decoder.next_envelope().unwrap() {
+        found.push((envelope.kind, serde_json::from_slice(&envelope.bytes).unwrap()));
+    }
+    decoder.finish().unwrap();
+    found
+}
+
+#[tokio::test]
+async fn a_stream_ends_by_saying_how() {
+    let messages = vec![Ok(json!(1)), Ok(json!(2))];
+    let told = read(stream(streams::iter(messages), CancellationToken::new())).await;
+    let expected =
+        [(EnvelopeKind::Message, json!(1)), (EnvelopeKind::Message, json!(2)), (EnvelopeKind::End, json!({}))];
+    assert_eq!(told, expected);
+    let messages = vec![Ok(json!(1)), Err(RpcError::new(Code::NotFound, "gone")), Ok(json!(3))];
+    let told = read(stream(streams::iter(messages), CancellationToken::new())).await;
+    assert_eq!(told[1], (EnvelopeKind::End, json!({ "error": { "code": "not_found", "message": "gone" } })));
+    assert_eq!(told.len(), 2, "nothing follows an error");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_says_so() {
+    let closing = CancellationToken::new();
+    closing.cancel();
+    let told = read(stream(streams::pending::<Result<Value, RpcError>>(), closing)).await;
+    assert_eq!(told[0].1["error"]["code"], "unavailable");
+}
+
+#[tokio::test]
+async fn an_error_before_a_stream_is_its_end() {
+    let error = Streamed::<Value>::from_request(request(Body::empty()), &()).await.unwrap_err();
+    assert_eq!(read(error.into_response()).await[0].1["error"]["code"], "invalid_argument");
+    let error = Streamed::<u8>::from_request(request(enveloped(&json!("x"))), &()).await.unwrap_err();
+    assert_eq!(read(error.into_response()).await[0].1["error"]["code"], "invalid_argument");
+}
+
+#[tokio::test]
+async fn a_message_is_taken_bare_or_in_its_envelope() {
+    let Unary(value) = Unary::<Value>::from_request(request(r#"{"a":1}"#), &()).await.unwrap();
+    assert_eq!(value, json!({ "a": 1 }));
+    let Unary(value) = Unary::<Value>::from_request(request(Body::empty()), &()).await.unwrap();
+    assert_eq!(value, json!({}));
+    let Streamed(value) = Streamed::<Value>::from_request(request(enveloped(&json!([7]))), &()).await.unwrap();
+    assert_eq!(value, json!([7]));
+    let response = Unary::<Value>::from_request(request("{"), &()).await.unwrap_err().into_response();
+    assert_eq!(response.status(), 400);
+    let large = vec![b' '; limits::MESSAGE_BYTES_MAX + 1];
+    assert!(Unary::<Value>::from_request(request(large), &()).await.is_err());
+}
+
+#[tokio::test]
+async fn messages_of_a_client_come_one_by_one() {
+    let mut bytes = enveloped(&json!(1));
+    bytes.extend(enveloped(&json!(2)));
+    let pieces: Vec<_> = bytes.chunks(3).map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece))).collect();
+    let mut incoming = Incoming::new(Body::from_stream(streams::iter(pieces)));
+    assert_eq!(incoming.next::<u8>().await.unwrap(), Some(1));
+    assert_eq!(incoming.next::<u8>().await.unwrap(), Some(2));
+    assert_eq!(incoming.next::<u8>().await.unwrap(), None);
+    let mut cut = Incoming::new(Body::from(enveloped(&json!("abc"))[..6].to_vec()));
+    assert_eq!(cut.next::<Value>().await.unwrap_err().code, Code::InvalidArgument);
+}
+
+#[test]
+fn headers_say_who_and_how_long() {
+    let headers =
+        |name: &'static str, value: &str| HeaderMap::from_iter([(name.parse().unwrap(), value.parse().unwrap())]);
+    assert_eq!(timeout(&HeaderMap::new()).unwrap(), None);
+    assert_eq!(timeout(&headers("connect-timeout-ms", "0")).unwrap(), None);
+    assert_eq!(timeout(&headers("connect-timeout-ms", "1500")).unwrap(), Some(Duration::from_millis(1500)));
+    assert!(timeout(&headers("connect-timeout-ms", "soon")).is_err());
+    assert_eq!(keepalive(&HeaderMap::new()), Duration::from_secs(90));
+    assert_eq!(keepalive(&headers("keepalive-ping-interval", "50")), Duration::from_secs(50));
+    assert_eq!(user(&HeaderMap::new()), Ok(BoxUser::User));
+    assert_eq!(user(&headers("authorization", "Basic cm9vdDo=")), Ok(BoxUser::Root));
+    for bad in ["Basic bm9ib2R5Og==", "Bearer x", "Basic %"] {
+        assert_eq!(user(&headers("authorization", bad)).unwrap_err().code, Code::Unauthenticated, "{bad}");
+    }
+}

@@ -1,0 +1,49 @@
+//! What E2B's clients ask of the service as a whole: sandboxes made, found, stopped and removed, and what they are made from.
+
+mod asked;
+mod body;
+mod create;
+mod lifecycle;
+mod listing;
+mod logs;
+mod measure;
+mod metadata;
+mod network;
+mod owner;
+mod templates;
+mod unserved;
+mod views;
+
+use axum::Router;
+use axum::routing::{get, post, put};
+
+use crate::app::App;
+
+pub(super) use measure::{Meter, inside as measure_inside};
+
+/// All of it. Every answer that is no success has a number and a sentence.
+pub(crate) fn routes() -> Router<App> {
+    Router::new()
+        .route("/sandboxes", get(listing::running).post(create::first_version))
+        .route("/v2/sandboxes", get(listing::paged).post(create::second_version))
+        .route("/sandboxes/metrics", get(measure::of_many))
+        .route("/sandboxes/{sandbox_id}", get(lifecycle::show).delete(lifecycle::kill))
+        .route("/sandboxes/{sandbox_id}/timeout", post(lifecycle::set_timeout))
+        .route("/sandboxes/{sandbox_id}/refreshes", post(lifecycle::refresh))
+        .route("/sandboxes/{sandbox_id}/pause", post(lifecycle::pause))
+        .route("/sandboxes/{sandbox_id}/connect", post(lifecycle::connect_first_version))
+        .route("/v2/sandboxes/{sandbox_id}/connect", post(lifecycle::connect_second_version))
+        .route("/sandboxes/{sandbox_id}/resume", post(lifecycle::resume))
+        .route("/sandboxes/{sandbox_id}/metrics", get(measure::of_one))
+        .route("/sandboxes/{sandbox_id}/network", put(network::update))
+        .route("/sandboxes/{sandbox_id}/logs", get(logs::first_version))
+        .route("/v2/sandboxes/{sandbox_id}/logs", get(logs::second_version))
+        .route("/templates", get(templates::list))
+        .route("/templates/aliases/{alias}", get(templates::alias))
+        .route("/teams", get(templates::teams))
+        .route("/health", get(templates::health))
+        .merge(unserved::routes())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! What E2B has and we do not. It is said rather than left to be guessed from a path that is not there.
+
+use axum::Router;
+use axum::routing::any;
+
+use crate::app::App;
+use crate::e2b::failure::E2bFailure;
+
+/// Paths, and what is asked there.
+const UNSERVED: [(&str, &str); 17] = [
+    ("/sandboxes/{sandbox_id}/snapshots", "a snapshot of a sandbox"),
+    ("/sandboxes/{sandbox_id}/fork", "forking a sandbox"),
+    ("/snapshots", "snapshots"),
+    ("/templates/tags", "tags of templates"),
+    ("/templates/{template_id}", "building and removing templates"),
+    ("/templates/{template_id}/{*rest}", "building templates"),
+    ("/v2/templates", "building templates"),
+    ("/v2/templates/{*rest}", "building templates"),
+    ("/v3/templates", "building templates"),
+    ("/v3/templates/{*rest}", "building templates"),
+    ("/volumes", "volumes"),
+    ("/volumes/{*rest}", "volumes"),
+    ("/volumecontent/{*rest}", "volumes"),
+    ("/secrets", "secrets"),
+    ("/secrets/{*rest}", "secrets"),
+    ("/teams/{*rest}", "what concerns teams"),
+    ("/nodes", "nodes"),
+];
+
+/// All of them.
+pub(super) fn routes() -> Router<App> {
+    UNSERVED.into_iter().fold(Router::new(), |routes, (path, what)| {
+        routes.route(path, any(move || async move { E2bFailure::not_served(what) }))
+    })
+}

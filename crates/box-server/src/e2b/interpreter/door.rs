@@ -1,0 +1,188 @@
+//! The routes of the code interpreter.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use http::{StatusCode, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::answer::Refused;
+use super::cell::{Client, Waiting};
+use super::contexts::{self, Context, Contexts};
+use super::language::{self, Cell, Language};
+use crate::app::App;
+use crate::body::{Fields, Raw};
+use crate::e2b::directed::{Directed, OpenDirected};
+use crate::limits;
+use crate::observe::Verbatim;
+
+/// Lines that wait for a client that does not read.
+const LINES_WAITING_MAX: usize = 16;
+
+/// What `/execute` is asked.
+#[derive(Debug, Deserialize)]
+struct ExecuteBody {
+    code: String,
+    #[serde(default)]
+    context_id: Option<String>,
+    #[serde(default)]
+    language: Option<String>,
+    #[serde(default)]
+    env_vars: Option<BTreeMap<String, String>>,
+}
+
+/// What a new context is to be.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContextBody {
+    language: Option<String>,
+    cwd: Option<String>,
+}
+
+/// What is asked by the interpreter's port.
+pub(in crate::e2b) fn routes() -> Router<App> {
+    Router::new()
+        .route("/execute", post(execute))
+        .route("/contexts", get(list).post(make))
+        .route("/contexts/{id}", delete(remove))
+        .route("/contexts/{id}/restart", post(restart))
+}
+
+/// Runs a cell, and streams what it does.
+async fn execute(State(app): State<App>, directed: Directed, Raw(body): Raw) -> Result<Response, Refused> {
+    let body: ExecuteBody = read(&body)?;
+    let contexts = contexts_of(&app, directed);
+    let context = chosen(&app, &contexts, body.context_id, body.language).await?;
+    let env = body.env_vars.unwrap_or_default();
+    if let Some(objection) = context.language.objection(&body.code, &env) {
+        return Err(Refused::invalid(objection));
+    }
+    let turn = app.e2b().cell_turns().of(&contexts.caller.tenant, &contexts.session, &context.id);
+    let place = turn.queue().ok_or_else(|| {
+        Refused::too_many(format!("{} cells wait for this context already; use another one", limits::CELLS_WAITING_MAX))
+    })?;
+    let (lines, told) = mpsc::channel(LINES_WAITING_MAX);
+    let cell = Cell { number: number()?, code: body.code, env };
+    let (client, closing) = (Client(lines), app.closing().clone());
+    app.tasks().spawn(Waiting { contexts, context, turn, place, cell, client, closing }.run());
+    Ok(streamed(told))
+}
+
+/// The contexts that there are.
+async fn list(State(app): State<App>, OpenDirected(directed): OpenDirected) -> Result<Json<Vec<Value>>, Refused> {
+    let all = contexts_of(&app, directed).list().await?;
+    Ok(Json(all.iter().map(described).collect()))
+}
+
+/// Makes a context.
+async fn make(
+    State(app): State<App>,
+    OpenDirected(directed): OpenDirected,
+    Raw(body): Raw,
+) -> Result<Json<Value>, Refused> {
+    let body: ContextBody = if body.is_empty() { ContextBody::default() } else { read(&body)? };
+    let (contexts, language) = (contexts_of(&app, directed), language(body.language.as_deref())?);
+    let making = async move { contexts.make(language, body.cwd.as_deref()).await };
+    Ok(Json(described(&to_the_end(&app, making).await?)))
+}
+
+/// Removes a context, whatever it does.
+async fn remove(
+    State(app): State<App>,
+    OpenDirected(directed): OpenDirected,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refused> {
+    let contexts = contexts_of(&app, directed);
+    to_the_end(&app, async move { contexts.remove(&id).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Restarts a context, whatever it does.
+async fn restart(
+    State(app): State<App>,
+    OpenDirected(directed): OpenDirected,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Refused> {
+    let contexts = contexts_of(&app, directed);
+    let context = contexts.find(&id).await?;
+    let turn = app.e2b().cell_turns().of(&contexts.caller.tenant, &contexts.session, &id);
+    let restarting = async move {
+        let _starting = turn.starting().await;
+        contexts.restart(&context).await
+    };
+    Ok(Json(described(&to_the_end(&app, restarting).await?)))
+}
+
+/// The context that is meant; that of a language is made when it is first used.
+async fn chosen(app: &App, contexts: &Contexts, id: Option<String>, name: Option<String>) -> Result<Context, Refused> {
+    let language = match (id, name) {
+        (Some(_), Some(_)) => return Err(Refused::invalid("Only one of context_id or language can be provided")),
+        (Some(id), None) => return contexts.find(&id).await,
+        (None, name) => language(name.as_deref())?,
+    };
+    let id = contexts::default_id(language);
+    let turn = app.e2b().cell_turns().of(&contexts.caller.tenant, &contexts.session, &id);
+    let contexts = contexts.clone();
+    let finding = async move {
+        let _starting = turn.starting().await;
+        match contexts.find(&id).await {
+            Ok(context) => Ok(context),
+            Err(_) => contexts.start(&id, language, contexts::HOME).await,
+        }
+    };
+    to_the_end(app, finding).await
+}
+
+/// Does something to its end, also when the client leaves: a context that was told half of its program is of no use.
+async fn to_the_end<T: Send + 'static>(
+    app: &App,
+    something: impl Future<Output = Result<T, Refused>> + Send + 'static,
+) -> Result<T, Refused> {
+    let done = app.tasks().spawn(something).await;
+    done.unwrap_or_else(|_| Err(Refused::unavailable("this failed in a way that it should not have; try again")))
+}
+
+fn contexts_of(app: &App, directed: Directed) -> Contexts {
+    let Directed { caller, session, env, .. } = directed;
+    Contexts { service: app.service().clone(), caller, session, env }
+}
+
+fn language(name: Option<&str>) -> Result<Language, Refused> {
+    let name = name.filter(|name| !name.is_empty()).unwrap_or("python");
+    Language::parse(name).ok_or_else(|| {
+        let (shown, known) = (name.chars().take(64).collect::<String>(), Language::ALL.map(Language::name).join(", "));
+        Refused::invalid(format!("language {shown:?} is not served here; these are: {known}"))
+    })
+}
+
+fn described(context: &Context) -> Value {
+    language::described(&context.id, context.language, &context.cwd)
+}
+
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refused> {
+    Ok(Fields::from_json(body)?.take()?)
+}
+
+/// A number that no cell had before.
+fn number() -> Result<u64, Refused> {
+    let bytes = box_core::random::bytes::<8>().map_err(|error| box_core::Error::io("numbering a cell", error))?;
+    // Programs of contexts count with doubles.
+    Ok(u64::from_be_bytes(bytes) >> 12)
+}
+
+fn streamed(mut told: mpsc::Receiver<Bytes>) -> Response {
+    let lines = futures_util::stream::poll_fn(move |context| told.poll_recv(context));
+    let body = Body::from_stream(futures_util::StreamExt::map(lines, Ok::<_, std::convert::Infallible>));
+    Verbatim::wrap(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! The files of a sandbox, as one of its users names them and is told of them.
+
+use box_core::profile::Account;
+use box_core::service::{ErrandBytes, ErrandCall, NO_INPUT};
+use box_core::session::SessionRequest;
+use box_core::{Caller, Error, Service, SessionId};
+use box_e2b_wire::{BoxUser, SandboxId};
+use box_wire::errand::{Attributes, Detail};
+use box_wire::{Answer, GuestPath, Trouble, TroubleCode, User, Work};
+use tokio::io::AsyncRead;
+
+use crate::app::App;
+use crate::e2b::directed::{Acting, Directed};
+
+/// How the names of extended attributes begin in which clients keep what they say of a file.
+pub(crate) const METADATA: &str = "user.e2b.";
+
+/// The files of a sandbox, as one of its users sees them.
+#[derive(Debug)]
+pub(crate) struct SandboxFiles {
+    service: Service,
+    caller: Caller,
+    session: SessionId,
+    pub(crate) sandbox: SandboxId,
+    user: BoxUser,
+    acting: Option<User>,
+}
+
+impl SandboxFiles {
+    /// Those of the sandbox that a request is meant for.
+    pub(crate) fn new(app: &App, directed: Directed, user: BoxUser) -> Self {
+        let Directed { caller, session, sandbox, .. } = directed;
+        Self { service: app.service().clone(), caller, session, sandbox, user, acting: user.wire() }
+    }
+
+    /// The path that a client means.
+    pub(crate) fn path(&self, text: &str) -> Result<GuestPath, Error> {
+        resolve(self.user.home(), text).map_err(Error::File)
+    }
+
+    /// Asks for something that takes no bytes. What the user may not, root does for it: in E2B's sandboxes files are everybody's.
+    pub(crate) async fn ask(&self, work: Work) -> Result<(Answer, ErrandBytes), Error> {
+        match self.give(self.acting, work.clone(), NO_INPUT).await {
+            Err(denied) if self.may_ask_root(&denied) => self
+                .give(Some(User::ROOT), on_behalf(work), NO_INPUT)
+                .await
+                .map_err(|error| denied_unless(error, denied)),
+            done => done,
+        }
+    }
+
+    /// Asks for something, with bytes where it takes some. Files never make a session.
+    async fn give<I: AsyncRead + Unpin>(
+        &self,
+        user: Option<User>,
+        work: Work,
+        input: Option<I>,
+    ) -> Result<(Answer, ErrandBytes), Error> {
+        let call = ErrandCall { user, ..ErrandCall::new(work) };
+        self.service.errand(&self.caller, &self.session, &SessionRequest::of_existing(), call, input).await
+    }
+
+    fn may_ask_root(&self, error: &Error) -> bool {
+        self.user == BoxUser::User && matches!(error, Error::File(trouble) if trouble.code == TroubleCode::Denied)
+    }
+
+    /// Asks for something that is answered with one entry.
+    pub(crate) async fn detail(&self, work: Work) -> Result<Detail, Error> {
+        detail_of(self.ask(in_detail(work)).await?.0)
+    }
+
+    /// Asks for something that is answered with entries, and whether there are more.
+    pub(crate) async fn details(&self, work: Work) -> Result<(Vec<Detail>, bool), Error> {
+        match self.ask(in_detail(work)).await?.0 {
+            Answer::Details { entries, truncated } => Ok((entries, truncated)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Fills a file with bytes and with what is said of it.
+    pub(crate) async fn fill<I: AsyncRead + Unpin>(
+        &self,
+        path: GuestPath,
+        metadata: Vec<(String, String)>,
+        bytes_max: u64,
+        input: I,
+    ) -> Result<Detail, Error> {
+        let attributes = Some(Attributes { prefix: METADATA.to_owned(), values: metadata });
+        let work = in_detail(Work::Fill { path: path.clone(), bytes_max, attributes });
+        let (user, work) = match self.reach(path).await? {
+            Reached::Directly => (self.acting, work),
+            Reached::ThroughRoot => (Some(User::ROOT), on_behalf(work)),
+        };
+        detail_of(self.give(user, work, Some(input)).await?.0)
+    }
+
+    /// Who can fill a file. Bytes come once, so this is looked at before; where everything is the user's own, it need not be.
+    async fn reach(&self, path: GuestPath) -> Result<Reached, Error> {
+        let is_own = |place: &str| place.parse().is_ok_and(|place| path.is_within(&place));
+        if self.user == BoxUser::Root || is_own(self.user.home()) || is_own("/tmp") {
+            return Ok(Reached::Directly);
+        }
+        let work = Work::Reach { path };
+        match self.give(self.acting, work.clone(), NO_INPUT).await {
+            Err(denied) if self.may_ask_root(&denied) => match self.give(Some(User::ROOT), work, NO_INPUT).await {
+                Ok(_) => Ok(Reached::ThroughRoot),
+                Err(error) => Err(denied_unless(error, denied)),
+            },
+            reached => reached.map(|_| Reached::Directly),
+        }
+    }
+}
+
+/// Who can fill a file.
+enum Reached {
+    Directly,
+    ThroughRoot,
+}
+
+/// What root says, unless that it may not either: then the user is told what it was told first.
+fn denied_unless(error: Error, denied: Error) -> Error {
+    match &error {
+        Error::File(trouble) if trouble.code == TroubleCode::Denied => denied,
+        _ => error,
+    }
+}
+
+/// Work of root whose results are the user's.
+fn on_behalf(work: Work) -> Work {
+    Work::OnBehalf { work: Box::new(work), owner: Account::User.user() }
+}
+
+fn in_detail(work: Work) -> Work {
+    Work::InDetail { work: Box::new(work), attributes: Some(METADATA.to_owned()) }
+}
+
+fn detail_of(answer: Answer) -> Result<Detail, Error> {
+    match answer {
+        Answer::Detail(detail) => Ok(*detail),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    let name: String = format!("{answer:?}").chars().take_while(char::is_ascii_alphanumeric).collect();
+    Error::Protocol(box_wire::FrameError::Malformed {
+        kind: box_wire::Kind::Stdout,
+        reason: format!("an errand was answered with {name}"),
+    })
+}
+
+/// Absolute as it is, from the home of the user on where it is not. `..` is taken by the letter, as clients do.
+fn resolve(home: &str, text: &str) -> Result<GuestPath, Trouble> {
+    let invalid = |message: String| Trouble::new(TroubleCode::InvalidPath, message);
+    let whole = match text.strip_prefix('~') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{home}{rest}"),
+        Some(_) => {
+            return Err(invalid(format!(
+                "invalid path: {text:.80?} (~ is the home of the user, and there is no other)"
+            )));
+        }
+        None if text.starts_with('/') => text.to_owned(),
+        None => format!("{home}/{text}"),
+    };
+    let mut parts = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    GuestPath::parse("path", &format!("/{}", parts.join("/"))).map_err(|error| invalid(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_start_at_the_home_of_the_user() {
+        for (text, meant) in [
+            ("", "/home/user"),
+            ("~", "/home/user"),
+            ("~/", "/home/user"),
+            ("~/a", "/home/user/a"),
+            ("a/./b//c/", "/home/user/a/b/c"),
+            ("/tmp/ä b", "/tmp/ä b"),
+            ("/a/../../b", "/b"),
+            ("../x", "/home/x"),
+            ("a~", "/home/user/a~"),
+            ("/", "/"),
+        ] {
+            assert_eq!(resolve("/home/user", text).unwrap().as_str(), meant, "{text}");
+        }
+        for bad in ["~root", "~other/x", "/a\0b", "/a\nb", &format!("/{}", "x".repeat(256))] {
+            assert_eq!(resolve("/home/user", bad).unwrap_err().code, TroubleCode::InvalidPath, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What tests of several modules of this door need.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use box_core::store::{SandboxRow, SessionKey};
+use box_core::{
+    AgentStream, Backend, BackendName, BoxSpec, Caller, Capabilities, Error, Guarantees, Handle, Liveness, Result,
+    Service, ServiceConfig, SessionRequest, Stats, Store, TenantId,
+};
+use box_wire::BoxId;
+use http::{Request, header};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::E2bConfig;
+use crate::app::App;
+use crate::gate::{Gate, Peer};
+use crate::rpc::LangBotConfig;
+use crate::skill_door::SkillsConfig;
+
+/// The domain of sandboxes in tests.
+pub(crate) const DOMAIN: &str = "box.example";
+
+/// A sandbox that was made by nobody in particular. Its token is made of its name.
+pub(crate) fn row(name: &str) -> SandboxRow {
+    SandboxRow {
+        key: SessionKey { tenant: TenantId::default(), id: name.parse().unwrap() },
+        template: "base".into(),
+        metadata: std::collections::BTreeMap::new(),
+        env: [("KEY".to_owned(), "value".to_owned())].into(),
+        started_at: Timestamp::now(),
+        ends_at: Timestamp::MAX,
+        timeout_sec: 300,
+        auto_pause: false,
+        auto_resume: false,
+        access_token: token(name),
+        traffic_token: None,
+        allow_internet_access: None,
+        network: None,
+        volume_mounts: Vec::new(),
+        idempotency: None,
+    }
+}
+
+/// The access token of such a sandbox.
+pub(crate) fn token(name: &str) -> String {
+    box_core::hexadecimal::sha256(name.as_bytes())
+}
+
+/// All doors of a service, with a domain for sandboxes.
+pub(crate) fn app(service: Service, store: Arc<dyn Store>) -> App {
+    let config = E2bConfig { domain: Some(DOMAIN.to_owned()), ..E2bConfig::default() };
+    let gate = Gate::new(&[], &[]).unwrap().with_sandboxes(config.domain_host());
+    App::new(service, store, gate, LangBotConfig::default(), SkillsConfig::default(), config)
+}
+
+/// Somebody on this machine who knocks at all routes.
+pub(crate) struct Visitor(Router);
+
+impl Visitor {
+    pub(crate) fn new(app: App) -> Self {
+        Self(crate::routes::router(app, None))
+    }
+
+    /// Sends a request with headers and a body, and reads the answer as JSON where it is that.
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> (u16, http::HeaderMap, Value) {
+        let (local, remote) = ("127.0.0.1:5410".parse().unwrap(), "127.0.0.1:9".parse().unwrap());
+        let mut request = Request::builder().method(method).uri(path).extension(Peer::Tcp { local, remote });
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            request = request.header(header::HOST, "localhost");
+        }
+        if !body.is_null() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+        let response = self.0.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        (parts.status.as_u16(), parts.headers, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+}
+
+/// Boxes in which nothing can be done, but which can be made, stopped and removed.
+#[derive(Debug, Default)]
+pub(crate) struct Still {
+    /// Whether boxes cannot be stopped where they are.
+    pub(crate) is_restless: AtomicBool,
+}
+
+fn nobody<T>() -> Result<T> {
+    Err(Error::Unavailable { what: "an agent".into(), reason: "this is a test".into(), fix: "use a real box".into() })
+}
+
+#[async_trait]
+impl Backend for Still {
+    fn name(&self) -> BackendName {
+        BackendName::Native
+    }
+
+    async fn probe(&self) -> Capabilities {
+        Capabilities { available: true, findings: Vec::new() }
+    }
+
+    async fn create(&self, id: &BoxId, _spec: &BoxSpec) -> Result<Handle> {
+        let (backend, locator) = (BackendName::Native, String::new());
+        Ok(Handle { id: id.clone(), backend, guarantees: Guarantees::default(), locator })
+    }
+
+    async fn adopt(&self, _handle: &Handle) -> Result<Liveness> {
+        nobody()
+    }
+
+    async fn dial(&self, _handle: &Handle) -> Result<AgentStream> {
+        nobody()
+    }
+
+    async fn pause(&self, _handle: &Handle) -> Result<()> {
+        if self.is_restless.load(Ordering::Relaxed) { nobody() } else { Ok(()) }
+    }
+
+    async fn resume(&self, _handle: &Handle) -> Result<()> {
+        Ok(())
+    }
+
+    async fn journal(&self, _handle: &Handle) -> Result<OwnedFd> {
+        tempfile::tempfile().map(Into::into).map_err(|error| Error::io("making a journal", error))
+    }
+
+    async fn stats(&self, _handle: &Handle) -> Result<Stats> {
+        Ok(Stats { cpu_us: Some(1_000_000), memory_bytes: Some(64 << 20), pids: Some(2) })
+    }
+
+    async fn destroy(&self, _handle: &Handle) -> Result<()> {
+        Ok(())
+    }
+
+    async fn list_orphans(&self) -> Result<Vec<Handle>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A service with such boxes.
+pub(crate) async fn service(backend: Arc<Still>, store: Arc<dyn Store>) -> Service {
+    Service::open(backend, store, None, ServiceConfig::default()).await.unwrap()
+}
+
+/// Makes a sandbox that the door knows of.
+pub(crate) async fn make(app: &App, row: SandboxRow) {
+    app.service().create_session(&Caller::local(), &row.key.id, &SessionRequest::default()).await.unwrap();
+    app.e2b().directory().intend(&row).await.unwrap();
+    app.e2b().directory().add(row.key.id.as_str().parse().unwrap(), row).await.unwrap();
+}

@@ -1,0 +1,28 @@
+//! What two peers say to each other after they agreed on another protocol than HTTP. Nobody looks at it.
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tracing::Instrument;
+
+use crate::app::App;
+
+/// Carries bytes both ways, in a task of its own, until both have said everything, one is gone, or the server stops.
+pub(super) fn start(app: &App, client: OnUpgrade, service: OnUpgrade) {
+    let closing = app.closing().clone();
+    let work = async move {
+        // Whoever waits in vain for one of the two is told by its own end.
+        let _ = closing.run_until_cancelled(carry(client, service)).await;
+    };
+    app.tasks().spawn(work.in_current_span());
+}
+
+async fn carry(client: OnUpgrade, service: OnUpgrade) {
+    let (client, service) = match tokio::try_join!(client, service) {
+        Ok(both) => both,
+        Err(error) => return tracing::debug!(error = %error, "a change of protocol came to nothing"),
+    };
+    let (mut client, mut service) = (TokioIo::new(client), TokioIo::new(service));
+    if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut service).await {
+        tracing::debug!(error = %error, "a connection to a service in a box broke");
+    }
+}
