@@ -2,7 +2,7 @@
 
 use crate::engines::{Engines, nsjail};
 use crate::test::artefacts::build_strongbox;
-use crate::test::langbot;
+use crate::test::{e2b_clients, langbot};
 use crate::{cargo, machine, packages, run};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::TargetKind;
@@ -32,6 +32,7 @@ const PEERS: &[Peer] = &[
     Peer { name: "crun", variable: "STRONGBOX_CRUN", find: |_| packaged("crun", "crun") },
     Peer { name: "nsjail", variable: "STRONGBOX_NSJAIL", find: nsjail::find },
     Peer { name: "langbot-plugin", variable: "STRONGBOX_LANGBOT", find: langbot::newest_sdk },
+    Peer { name: "e2b", variable: "STRONGBOX_E2B", find: e2b_clients::newest_sdk },
     Peer { name: "docker", variable: "STRONGBOX_DOCKER", find: |_| docker() },
 ];
 

@@ -12,13 +12,15 @@ const MANIFEST: &str = "package.json";
 /// wants them, and nothing is installed among our sources.
 pub(crate) struct Packages {
     sources: PathBuf,
+    /// A file that several of them share, which they find beside their own.
+    shared: PathBuf,
     place: PathBuf,
 }
 
 impl Packages {
-    /// These sources, to be run in that directory, which need not be there.
-    pub(crate) fn new(sources: PathBuf, place: PathBuf) -> Self {
-        Self { sources, place }
+    /// These sources and that file, to be run in a directory, which need not be there.
+    pub(crate) fn new(sources: PathBuf, shared: PathBuf, place: PathBuf) -> Self {
+        Self { sources, shared, place }
     }
 
     /// A source where it can be run.
@@ -47,7 +49,11 @@ impl Packages {
         if copies.exists() {
             std::fs::remove_dir_all(&copies)?;
         }
-        copy(&self.sources, &copies).with_context(|| format!("copying {}", self.sources.display()))
+        copy(&self.sources, &copies).with_context(|| format!("copying {}", self.sources.display()))?;
+        let name = self.shared.file_name().context("what is shared is a file")?;
+        std::fs::copy(&self.shared, copies.join(name))
+            .with_context(|| format!("copying {}", self.shared.display()))
+            .map(drop)
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub(crate) mod artefacts;
 mod delegation;
+pub(crate) mod e2b_clients;
 pub(crate) mod langbot;
 mod leaks;
 mod log;
@@ -102,6 +103,11 @@ const STAGES: &[Stage] = &[
         run: |it| suites::rootless_podman(it, "contract"),
     },
     Stage {
+        name: "contract-e2b",
+        proves: "the same on sandboxes of E2B, which a server of ours makes, as root",
+        run: |it| suites::on_e2b(it, "contract"),
+    },
+    Stage {
         name: "security-root",
         proves: "attacks are contained, as root",
         run: |it| suites::as_root(it, "security"),
@@ -160,6 +166,11 @@ const STAGES: &[Stage] = &[
         name: "mcp-clients",
         proves: "servers from PyPI and npm work for the official MCP clients and for LangBot",
         run: mcp_clients::run,
+    },
+    Stage {
+        name: "e2b-clients",
+        proves: "the real E2B packages for Python and JavaScript, and LangBot's use of them, work against us",
+        run: e2b_clients::run,
     },
     Stage {
         name: "crates-engines",

@@ -17,7 +17,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// The versions of the SDK that stand for its families; what was the reason for each is in `docs/langbot.md`.
-const SDKS: &[&str] = &["0.4.2b4", "0.4.13", "0.5.5", "0.7.18"];
+pub(super) const SDKS: &[&str] = &["0.4.2b4", "0.4.13", "0.5.5", "0.7.18"];
 
 /// What the drivers use beside the SDK, in the versions that LangBot itself resolves to.
 const BESIDE_SDK: &[&str] = &["mcp==1.30.0", "websockets==15.0.1"];
@@ -105,7 +105,7 @@ fn drivers(proof: &Proof) -> PathBuf {
 }
 
 /// An environment with one version of the SDK.
-fn sdk(target: &Path, version: &str) -> Environment {
+pub(super) fn sdk(target: &Path, version: &str) -> Environment {
     let package = format!("langbot-plugin=={version}");
     let packages = [&[package.as_str()], BESIDE_SDK].concat();
     Environment::new(target.join("clients").join(format!("langbot-{version}")), &packages)
@@ -148,7 +148,7 @@ fn driver(proof: &Proof, server: &Server, version: &str, transport: &str, strong
 }
 
 /// Runs several programs at the same time and counts what all of them say.
-fn together(proof: &mut Proof, commands: Vec<Command>) -> Result<Vec<Ending>> {
+pub(super) fn together(proof: &mut Proof, commands: Vec<Command>) -> Result<Vec<Ending>> {
     let (sender, lines) = channel::<String>();
     let threads: Vec<_> = commands
         .into_iter()
@@ -186,7 +186,7 @@ pub(super) fn finish(proof: &mut Proof, server: Server, endings: &[Ending]) -> R
 }
 
 /// Makes the environments that are not there yet, all at the same time: most of the time is spent waiting.
-fn install(proof: &mut Proof, wanted: Vec<Environment>) -> Result<()> {
+pub(super) fn install(proof: &mut Proof, wanted: Vec<Environment>) -> Result<()> {
     let missing: Vec<Environment> = wanted.into_iter().filter(|it| !it.is_there()).collect();
     for it in &missing {
         proof.log.write(&format!("installing {}", it.packages()));

@@ -99,8 +99,8 @@ fn environment(target: &Path, python: &Python) -> Environment {
 }
 
 fn typescript(proof: &Proof) -> Packages {
-    let place = proof.target.join("clients").join("mcp-typescript");
-    Packages::new(proof.root.join("tests/clients/mcp/typescript"), place)
+    let (clients, place) = (proof.root.join("tests/clients"), proof.target.join("clients").join("mcp-typescript"));
+    Packages::new(clients.join("mcp/typescript"), clients.join("suite.js"), place)
 }
 
 fn python_drivers(proof: &Proof, house: &House) -> Vec<Command> {

@@ -70,6 +70,22 @@ pub(super) fn among_engines(proof: &mut Proof, suite: &str, backends: &[&str]) -
     verdict
 }
 
+/// Runs a suite as root on the backend `e2b`, whose provider is a server of ours that the suite starts.
+pub(super) fn on_e2b(proof: &mut Proof, suite: &str) -> Result<Verdict> {
+    if !machine::is_root() {
+        return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this part".into()));
+    }
+    let reports = report_directory(proof, &format!("{suite}-e2b"))?;
+    let artefacts = proof.artefacts()?;
+    let executable = artefacts.suites.get(suite).with_context(|| format!("{suite} was not built"))?.clone();
+    let root = proof.root.clone();
+    run(proof, suite, ENGINES_TIME_MAX, |cases| {
+        let mut command = plain(&executable, &artefacts.strongbox, &reports, &root);
+        command.args(["--backend", "e2b"]).args(cases).env("STRONGBOX_TEST_E2B", "own");
+        command
+    })
+}
+
 /// Runs the tests of crates that do nothing without engines, as root and among those that were started.
 pub(super) fn crates_among_engines(proof: &mut Proof) -> Result<Verdict> {
     if !machine::is_root() {

@@ -1,4 +1,5 @@
 // A list of named cases, run one after the other, with one line for each, in the form of the other suites of this repository.
+// Drivers find this file beside their own: it is copied there where they are run.
 
 // When a case counts as hanging. Only a guard.
 const LIMIT_MS = 120_000;
@@ -11,12 +12,16 @@ export function test(name, needs, run) {
   CASES.push({ name, needs, run });
 }
 
+/** The case cannot run here; the reason is printed and counted, never hidden. */
+export class Skip extends Error {}
+
 /** Runs cases and counts. */
 export class Suite {
   constructor(name) {
     this.name = name;
     this.passed = 0;
     this.failed = 0;
+    this.skipped = 0;
   }
 
   /** Runs one case; a failure or a hang is the failure of that case alone. */
@@ -27,15 +32,25 @@ export class Suite {
       this.passed += 1;
       console.log(`ok ${name}`);
     } catch (error) {
-      this.failed += 1;
+      if (error instanceof Skip) {
+        this.skipped += 1;
+        console.log(`skipped: ${name}: ${error.message}`);
+        return;
+      }
       console.log(error?.stack);
-      console.log(`FAILED ${name}: ${String(error?.message ?? error).replace(/\s+/g, " ").slice(0, 600)}`);
+      this.fail(name, error);
     }
+  }
+
+  /** Counts a failure and says why on one line. */
+  fail(name, error) {
+    this.failed += 1;
+    console.log(`FAILED ${name}: ${String(error?.message ?? error).replace(/\s+/g, " ").slice(0, 600)}`);
   }
 
   /** Prints the last line; returns the exit code. */
   finish() {
-    console.log(`suite-result: passed=${this.passed} failed=${this.failed} skipped=0`);
+    console.log(`suite-result: passed=${this.passed} failed=${this.failed} skipped=${this.skipped}`);
     return this.failed ? 1 : 0;
   }
 }
@@ -49,6 +64,19 @@ export function holds(condition, what) {
 export function equal(found, expected, what) {
   const [left, right] = [JSON.stringify(found), JSON.stringify(expected)];
   holds(left === right, `${what} is ${left}, not ${right}`);
+}
+
+/** Holds that exactly this class is thrown, with all parts in its text. Returns the error. */
+export async function raises(kind, work, ...parts) {
+  let value;
+  try {
+    value = await work;
+  } catch (error) {
+    holds(error?.constructor === kind, `threw ${error?.constructor?.name}: ${error?.message}, not ${kind.name}`);
+    for (const part of parts) holds(error.message.includes(part), `${part} is not in ${error.message}`);
+    return error;
+  }
+  throw new Error(`returned ${JSON.stringify(value)} instead of throwing ${kind.name}`);
 }
 
 /** Asks again until the condition gives something true, and returns it. */

@@ -1,0 +1,148 @@
+//! `e2b-clients`: the real, unmodified packages of E2B in several versions, and the LangBot backend that uses them, against our
+//! server.
+//!
+//! The drivers in `tests/clients/e2b` say what must hold; here they get what they need: an environment with one version each, a
+//! server that takes every key, and one that takes only those of its two tenants.
+
+mod servers;
+
+use super::artefacts::build_strongbox;
+use super::{Proof, Verdict, langbot};
+use crate::node::Packages;
+use crate::python::Environment;
+use crate::{cargo, machine};
+use anyhow::{Context, Result};
+use servers::Servers;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The versions of `e2b` that stand for its families: what differs between them is in the table of the drivers' `README.md`.
+const PYTHON: &[&str] = &["2.15.0", "2.30.0", "2.45.1", "2.63.0"];
+
+/// The package has everything twice: with calls that block and with calls that are awaited.
+const FORMS: [&str; 2] = ["sync", "async"];
+
+/// What runs code statement by statement; it brings the newest `e2b`.
+const INTERPRETER: &[&str] = &["e2b-code-interpreter==2.11.5", "e2b==2.63.0"];
+
+/// LangBot with the oldest `e2b` that it takes, which names a sandbox by nothing but its token once it has connected. With newer
+/// ones it is in the environments of the other stages.
+const OLD_LANGBOT: &[&str] = &["langbot-plugin==0.7.18", "e2b==2.15.0"];
+
+/// Topics that the drivers run only when asked to. `snapshots` is one that our server does not serve.
+const ALSO: &[&str] = &[];
+
+/// Fewer checks than this are a list of cases that somebody emptied.
+const CHECKS_MIN: u64 = 1_000;
+
+pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
+    if let Some(reason) = missing() {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let packages = javascript(proof);
+    if let Err(error) = install(proof, &packages) {
+        return Ok(Verdict::Skipped(format!("the packages of E2B cannot be installed: {error:#}")));
+    }
+    let servers = Servers::start(&build_strongbox(&proof.root)?)?;
+    let mut endings = Vec::new();
+    for drivers in in_turn(proof, &packages, &servers) {
+        endings.extend(langbot::together(proof, drivers)?);
+    }
+    let open = servers.stop_guarded()?;
+    let verdict = langbot::finish(proof, open, &endings)?;
+    let passed = proof.tally.passed;
+    Ok(match verdict {
+        Verdict::Passed if passed < CHECKS_MIN => Verdict::Failed(format!("{passed} checks of at least {CHECKS_MIN}")),
+        other => other,
+    })
+}
+
+/// The Python that has the newest of our versions of the SDK.
+pub(crate) fn newest_sdk(target: &Path) -> Result<PathBuf> {
+    let environment = python(target, PYTHON.last().context("the list of versions is empty")?);
+    environment.ensure()?;
+    Ok(environment.program("python"))
+}
+
+/// What this machine lacks.
+fn missing() -> Option<String> {
+    if !machine::is_root() {
+        Some("not root; run `sudo cargo xtask test` for this".into())
+    } else if machine::program("node").is_none() || machine::program("npm").is_none() {
+        Some("there is no node with npm here; install nodejs and npm, 20 or newer".into())
+    } else {
+        None
+    }
+}
+
+/// Installs what is not there yet.
+fn install(proof: &mut Proof, packages: &Packages) -> Result<()> {
+    let (target, mut wanted) = (proof.target.clone(), Vec::new());
+    wanted.extend(PYTHON.iter().map(|version| python(&target, version)));
+    wanted.extend(langbot::SDKS.iter().map(|version| langbot::sdk(&target, version)));
+    wanted.extend([interpreter(&target), old_langbot(&target)]);
+    langbot::install(proof, wanted)?;
+    proof.log.write("installing the packages of E2B for JavaScript");
+    packages.ensure()
+}
+
+fn python(target: &Path, version: &str) -> Environment {
+    environment(target, &format!("e2b-{version}"), &[&format!("e2b=={version}")])
+}
+
+fn interpreter(target: &Path) -> Environment {
+    environment(target, "e2b-code-interpreter", INTERPRETER)
+}
+
+fn old_langbot(target: &Path) -> Environment {
+    environment(target, "e2b-old-langbot", OLD_LANGBOT)
+}
+
+fn environment(target: &Path, name: &str, packages: &[&str]) -> Environment {
+    Environment::new(target.join("clients").join(name), packages)
+}
+
+fn javascript(proof: &Proof) -> Packages {
+    let (clients, place) = (proof.root.join("tests/clients"), proof.target.join("clients").join("e2b-javascript"));
+    Packages::new(clients.join("e2b/javascript"), clients.join("suite.js"), place)
+}
+
+/// All drivers; those of a group run at the same time, because most of their time is spent waiting.
+fn in_turn(proof: &Proof, packages: &Packages, servers: &Servers) -> Vec<Vec<Command>> {
+    let both = |environment: &Environment| FORMS.map(|form| python_driver(proof, environment, form, servers)).into();
+    let mut groups: Vec<Vec<Command>> = PYTHON.iter().map(|version| both(&python(&proof.target, version))).collect();
+    groups.push(both(&interpreter(&proof.target)));
+    let langbots = langbot::SDKS.iter().map(|version| langbot::sdk(&proof.target, version));
+    let langbots: Vec<Environment> = langbots.chain([old_langbot(&proof.target)]).collect();
+    let mut last = vec![javascript_driver(packages, servers)];
+    last.extend(langbots.iter().map(|environment| langbot_driver(proof, environment, servers)));
+    groups.push(last);
+    groups
+}
+
+fn python_driver(proof: &Proof, environment: &Environment, form: &str, servers: &Servers) -> Command {
+    let mut command = langbot::python(environment, &proof.root.join("tests/clients/e2b/python/main.py"));
+    command.args(["--form", form]);
+    describe(&mut command, servers);
+    command
+}
+
+fn javascript_driver(packages: &Packages, servers: &Servers) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "node"]).arg(packages.file("main.js"));
+    cargo::without_cargo_traces(&mut command);
+    describe(&mut command, servers);
+    command
+}
+
+fn langbot_driver(proof: &Proof, environment: &Environment, servers: &Servers) -> Command {
+    let mut command = langbot::python(environment, &proof.root.join("tests/clients/e2b/langbot/main.py"));
+    let directory = environment.place().file_name().unwrap_or_default();
+    command.args(["--url", &servers.url(), "--directory"]).arg(servers.directory().join(directory));
+    command
+}
+
+fn describe(command: &mut Command, servers: &Servers) {
+    command.args(["--url", &servers.url(), "--guarded"]).arg(servers.guarded_file());
+    command.args(ALSO.iter().flat_map(|topic| ["--also", topic]));
+}

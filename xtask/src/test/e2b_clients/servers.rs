@@ -1,0 +1,87 @@
+//! The servers that the packages of E2B are driven against: one without tokens, one with those of two tenants.
+
+use super::super::server::Server;
+use crate::run;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Each has a key for the second server.
+const TENANTS: [&str; 2] = ["left", "right"];
+
+/// Sandboxes have names below a domain. Nobody looks one up: drivers say it to the address that they know.
+const CONFIG: &str = "e2b_door.domain = 'box.test'\n";
+
+/// Making a token asks nobody.
+const COMMAND_TIME_MAX: Duration = Duration::from_mins(1);
+
+/// Both servers.
+pub(super) struct Servers {
+    open: Server,
+    guarded: Server,
+}
+
+impl Servers {
+    /// Starts both, and writes for the drivers what they must know of the second.
+    pub(super) fn start(strongbox: &Path) -> Result<Self> {
+        let open = serve(strongbox, |_| Ok(()))?;
+        let mut keys = serde_json::Map::new();
+        let guarded = serve(strongbox, |state| {
+            for tenant in TENANTS {
+                keys.insert(tenant.to_owned(), key(strongbox, state, tenant)?.into());
+            }
+            Ok(())
+        })?;
+        let servers = Self { open, guarded };
+        let known = json!({"url": servers.guarded.url("http"), "keys": keys});
+        std::fs::write(servers.guarded_file(), known.to_string())?;
+        Ok(servers)
+    }
+
+    /// Where the server without tokens is.
+    pub(super) fn url(&self) -> String {
+        self.open.url("http")
+    }
+
+    /// Where drivers may write.
+    pub(super) fn directory(&self) -> &Path {
+        self.open.directory()
+    }
+
+    /// Where the drivers read what they must know of the server with tokens.
+    pub(super) fn guarded_file(&self) -> PathBuf {
+        self.open.directory().join("guarded.json")
+    }
+
+    /// Ends the server with tokens, and leaves the other one.
+    pub(super) fn stop_guarded(self) -> Result<Server> {
+        ensure!(!self.guarded.stop()?.contains("panicked"), "the log of the server with tokens tells of a panic");
+        Ok(self.open)
+    }
+}
+
+/// Starts a server; what is to be in its state before is put there first.
+fn serve(strongbox: &Path, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Server> {
+    let place = Server::place()?;
+    let (config, state) = (place.path().join("config.toml"), place.path().join("state"));
+    std::fs::write(&config, CONFIG)?;
+    prepare(&state)?;
+    Server::start(strongbox, place, |command| {
+        command.args(["serve", "--listen", "127.0.0.1:0", "--on-stop", "destroy-all", "--state-dir"]).arg(state);
+        command.env("STRONGBOX_CONFIG", config);
+    })
+}
+
+/// A token of a tenant, in the form in which E2B's packages take it.
+fn key(strongbox: &Path, state: &Path, tenant: &str) -> Result<String> {
+    let mut command = Command::new(strongbox);
+    command.args(["token", "create", "--json", "--name", tenant, "--tenant", tenant, "--scope", "exec,files"]);
+    command.arg("--state-dir").arg(state);
+    let mut said = String::new();
+    let ending = run::streamed(command, COMMAND_TIME_MAX, |line| said.push_str(line))?;
+    ensure!(ending.is_success(), "strongbox token create: {ending}: {said}");
+    let token: Value = serde_json::from_str(&said).with_context(|| format!("strongbox token create said {said}"))?;
+    Ok(token["e2b_key"].as_str().context("the token has no form for E2B's clients")?.to_owned())
+}
