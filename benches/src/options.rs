@@ -19,6 +19,8 @@ use crate::groups;
   STRONGBOX_BIN          the strongbox program, for the command-line subject
   STRONGBOX_BWRAP, STRONGBOX_CRUN, STRONGBOX_NSJAIL, STRONGBOX_DOCKER, STRONGBOX_RG
                          the peers; unset: the program of that name in PATH
+  STRONGBOX_LANGBOT, STRONGBOX_E2B
+                         Pythons with `langbot-plugin` and with `e2b`
   STRONGBOX_DOCKER_IMAGE an image that holds `true` and `sleep`; unset: the first that the engine lists
   STRONGBOX_TEST_DOCKER, STRONGBOX_TEST_PODMAN, STRONGBOX_TEST_IMAGE
                          addresses of engines and their image; `cargo xtask bench -- --only engines` starts some

@@ -1,6 +1,6 @@
 //! What SPECIFICATION.md promises, held against what was measured.
 
-use crate::groups::{deadline, engines, http, idle, langbot, launch, mcp, output, search};
+use crate::groups::{deadline, e2b, engines, http, idle, langbot, launch, mcp, output, search};
 use crate::report::{Report, Verdict};
 use crate::samples::mib;
 
@@ -139,6 +139,24 @@ const ALL: &[Promise] = &[
         measured: |report| {
             Some(report.timing(mcp::GATEWAY)?.summary.p50_ms - report.timing(mcp::DIRECT)?.summary.p50_ms)
         },
+    },
+    Promise {
+        name: "e2b_life",
+        text: "create + run of `true` + kill of a sandbox, the server's share (p50), ms",
+        bound: Bound::AtMost(10.0),
+        measured: |report| report.timing(e2b::LIFE).map(|it| it.summary.p50_ms),
+    },
+    Promise {
+        name: "e2b_write",
+        text: "100 MiB written into a sandbox, over a copy through a socket (throughput)",
+        bound: Bound::AtLeast(0.5),
+        measured: |report| report.value(e2b::WRITE_SHARE),
+    },
+    Promise {
+        name: "e2b_read",
+        text: "100 MiB read out of a sandbox, over a copy through a socket (throughput)",
+        bound: Bound::AtLeast(0.5),
+        measured: |report| report.value(e2b::READ_SHARE),
     },
     Promise {
         name: "docker_exec",

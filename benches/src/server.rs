@@ -15,6 +15,9 @@ use crate::commands;
 /// How the result of a command that succeeded can be told.
 const GOOD: &[u8] = br#""exit_code":0,"#;
 
+/// Bodies that are sent in one piece with their head.
+const SMALL_BODY_BYTES: usize = 64 << 10;
+
 /// A guard against hanging.
 const ANSWER_TIME_MAX: Duration = Duration::from_mins(2);
 
@@ -44,6 +47,11 @@ impl Server {
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Where it is.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// A connection that is kept.
@@ -97,12 +105,21 @@ impl Connection {
 
     /// The same with more headers, each with the end of its line.
     pub(crate) fn exchange(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Result<Answer> {
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\n{headers}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            self.host,
-            body.len()
-        );
-        self.stream.get_mut().write_all(request.as_bytes())?;
+        self.send(method, path, headers, "application/json", body)
+    }
+
+    /// The same with a body of another kind.
+    pub(crate) fn send(&mut self, method: &str, path: &str, headers: &str, kind: &str, body: &str) -> Result<Answer> {
+        let (host, length) = (&self.host, body.len());
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n{headers}content-type: {kind}\r\n");
+        let head = format!("{head}content-length: {length}\r\n\r\n");
+        // Small ones in one piece, large ones without a copy.
+        if length < SMALL_BODY_BYTES {
+            self.stream.get_mut().write_all(format!("{head}{body}").as_bytes())?;
+        } else {
+            self.stream.get_mut().write_all(head.as_bytes())?;
+            self.stream.get_mut().write_all(body.as_bytes())?;
+        }
         let status = self.line()?.split(' ').nth(1).unwrap_or_default().to_owned();
         let mut answer = Answer { headers: Vec::new(), body: Vec::new() };
         loop {

@@ -2,6 +2,7 @@
 
 mod burst;
 pub(crate) mod deadline;
+pub(crate) mod e2b;
 pub(crate) mod engines;
 pub(crate) mod http;
 pub(crate) mod idle;
@@ -48,6 +49,7 @@ pub(crate) const ALL: &[Group] = &[
         about: "a tool call through the gateway, next to one to the process itself",
         measure: mcp::measure,
     },
+    Group { name: "e2b", about: "sandboxes of E2B's clients, next to a copy through a socket", measure: e2b::measure },
     Group {
         name: "engines",
         about: "`true` in containers of Docker and Podman, by us, by their programs and by their API",
