@@ -41,10 +41,11 @@ impl Forward {
         Ok(address.parse()?)
     }
 
-    /// Interrupts it; gives its exit code and what it complained of.
-    fn interrupt(mut self) -> Result<(Option<i32>, String)> {
+    /// Has it end; gives its exit code and what it complained of. Whoever runs this in the background may have it ignore
+    /// interrupts, and so would the forwarding.
+    fn stop(mut self) -> Result<(Option<i32>, String)> {
         let pid = Pid::from_raw(i32::try_from(self.child.id())?).context("no pid")?;
-        kill_process(pid, Signal::INT)?;
+        kill_process(pid, Signal::TERM)?;
         self.end()
     }
 
@@ -76,7 +77,7 @@ async fn a_port_of_this_machine_becomes_one_of_the_box(door: &mut Door) -> Resul
     let _ = nothing.read_to_end(&mut heard).await;
     ensure!(heard.is_empty());
     let held = TcpStream::connect(echo).await?;
-    let (code, complaints) = forward.interrupt()?;
+    let (code, complaints) = forward.stop()?;
     ensure!(code == Some(0), "{code:?} {complaints}");
     ensure!(complaints.contains("port 9999"), "{complaints}");
     drop(held);
