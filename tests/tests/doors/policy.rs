@@ -114,15 +114,15 @@ async fn a_token_that_is_bound_to_a_profile_gets_no_other(door: &mut Door) -> Re
 }
 
 async fn profiles_are_changed_while_the_server_runs(door: &mut Door) -> Result<()> {
-    let built_in = ["default", "offline_readonly", "network_basic", "network_extended", "debug"];
+    let built_in = ["default", "offline_readonly", "network_basic", "network_extended", "debug", "e2b"];
     let listed = door.client.get("/v1/profiles").await?.must(200)?;
-    ensure!(names(&listed)[..5] == built_in && names(&listed)[5..] == ["strict"], "{listed}");
+    ensure!(names(&listed)[..6] == built_in && names(&listed)[6..] == ["strict"], "{listed}");
     ensure!(listed[1]["locked"] == json!(["network", "host_path_mode", "read_only_rootfs"]), "{listed}");
     ensure!(listed[0]["ptrace"] == false && listed[4]["ptrace"] == true, "{listed}");
     door.server.reload("default_profile = 'small'\n[profiles.small]\nmemory_mb = 48\n")?;
     eventually("the new profile", || async {
         let listed = door.client.get("/v1/profiles").await?.must(200)?;
-        Ok((names(&listed)[5..] == ["small"]).then_some(()))
+        Ok((names(&listed)[6..] == ["small"]).then_some(()))
     })
     .await?;
     let made = door.client.create("s", &json!({})).await?;
