@@ -4,8 +4,9 @@
 use std::io;
 use std::sync::Arc;
 
+use box_wire::errand::Effect;
 use box_wire::frame::{self, HEADER_BYTES};
-use box_wire::{Event, Header, Kind, Program, Refusal, RefusalCode, Request, Work};
+use box_wire::{Event, Header, Kind, Program, Refusal, RefusalCode, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 
 use crate::carrier::Carried;
@@ -29,7 +30,7 @@ impl Carriage {
     fn of(request: &Request) -> Self {
         match request {
             Request::Exec(exec) => match &exec.program {
-                Program::Errand(errand) if !changes(&errand.work) => Self::In,
+                Program::Errand(errand) if errand.work.effect() == Effect::Reads => Self::In,
                 _ => Self::Both,
             },
             Request::Attach { .. } => Self::Out,
@@ -44,22 +45,6 @@ impl Carriage {
     fn goes_out(self) -> bool {
         matches!(self, Self::Out | Self::Both)
     }
-}
-
-/// Whether an errand can change files.
-fn changes(work: &Work) -> bool {
-    !matches!(
-        work,
-        Work::Stat { .. }
-            | Work::List { .. }
-            | Work::Read { .. }
-            | Work::Pack { .. }
-            | Work::Watch { .. }
-            | Work::Measure { .. }
-            | Work::Lines { .. }
-            | Work::Glob { .. }
-            | Work::Grep { .. }
-    )
 }
 
 /// Stands between one of our streams and the agent until either hangs up.
@@ -156,7 +141,7 @@ fn refused(mut message: String) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use box_wire::{Errand, ExecRequest, GuestPath};
+    use box_wire::{Errand, ExecRequest, GuestPath, Work};
 
     #[test]
     fn commands_carry_both_ways_and_reading_only_in() {

@@ -30,6 +30,7 @@ mod stream;
 mod testing;
 mod tls;
 mod transfer;
+mod turns;
 
 use std::future::Future;
 use std::net::SocketAddr;

@@ -220,6 +220,47 @@ pub enum Work {
     },
 }
 
+/// What an errand can do to files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    Reads,
+    /// It can only make them fewer.
+    Removes,
+    /// It can make them more, or others.
+    Writes,
+}
+
+impl Work {
+    /// What it can do to files.
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::Write { .. }
+            | Self::MakeDirectory { .. }
+            | Self::Move { .. }
+            | Self::Unpack { .. }
+            | Self::Edit { .. }
+            | Self::Fill { .. }
+            | Self::Relocate { .. }
+            | Self::Join { .. } => Effect::Writes,
+            Self::Remove { .. } => Effect::Removes,
+            Self::InDetail { work, .. } | Self::OnBehalf { work, .. } => work.effect(),
+            Self::Stat { .. }
+            | Self::List { .. }
+            | Self::Read { .. }
+            | Self::Pack { .. }
+            | Self::Watch { .. }
+            | Self::Measure { .. }
+            | Self::Lines { .. }
+            | Self::Glob { .. }
+            | Self::Grep { .. }
+            | Self::Space { .. }
+            | Self::Follow { .. }
+            | Self::Reach { .. } => Effect::Reads,
+        }
+    }
+}
+
 /// What happens to what is there when a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteHow {

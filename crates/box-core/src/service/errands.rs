@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use box_wire::errand::Effect;
 use box_wire::{Answer, Errand, ExecRequest, GuestPath, Program, Stdin, User, Work};
 use tokio::io::AsyncRead;
 use tokio::task::JoinSet;
@@ -92,7 +93,7 @@ impl Inner {
     ) -> Result<(Answer, ErrandBytes)> {
         caller.require(Scope::Files)?;
         self.enabled()?;
-        let writes = writes(&call.work);
+        let writes = call.work.effect() == Effect::Writes;
         if writes {
             self.check_quota(caller, id, request).await?;
         }
@@ -141,34 +142,6 @@ async fn within_quota<T>(workspaces: &[Arc<Workspace>], errand: impl Future<Outp
         workspace.check(QuotaMoment::After).await?;
     }
     Ok(done)
-}
-
-/// Whether it can make a workspace larger.
-fn writes(work: &Work) -> bool {
-    match work {
-        Work::Write { .. }
-        | Work::MakeDirectory { .. }
-        | Work::Move { .. }
-        | Work::Unpack { .. }
-        | Work::Edit { .. }
-        | Work::Fill { .. }
-        | Work::Relocate { .. }
-        | Work::Join { .. } => true,
-        Work::InDetail { work, .. } | Work::OnBehalf { work, .. } => writes(work),
-        Work::Stat { .. }
-        | Work::List { .. }
-        | Work::Read { .. }
-        | Work::Remove { .. }
-        | Work::Pack { .. }
-        | Work::Watch { .. }
-        | Work::Measure { .. }
-        | Work::Lines { .. }
-        | Work::Glob { .. }
-        | Work::Grep { .. }
-        | Work::Space { .. }
-        | Work::Follow { .. }
-        | Work::Reach { .. } => false,
-    }
 }
 
 pub(super) fn wire_request(call: &ErrandCall, has_input: bool) -> Result<ExecRequest> {

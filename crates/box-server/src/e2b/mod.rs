@@ -29,7 +29,7 @@ use axum::Router;
 use box_core::Store;
 
 use crate::app::App;
-use crate::rpc::turns::Turns;
+use crate::turns::Turns;
 
 pub use config::{E2bConfig, E2bTemplate};
 pub(crate) use control::routes as control_routes;

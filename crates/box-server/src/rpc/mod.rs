@@ -26,7 +26,6 @@ mod spec;
 mod standing;
 mod stdio;
 mod tenancy;
-pub(crate) mod turns;
 mod uploads;
 mod views;
 pub(crate) mod websocket;
@@ -39,13 +38,13 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::turns::Turns;
 use admission::Grants;
 pub(crate) use envelope::{Reply, Request};
 use fence::Fence;
 pub(crate) use relay::Visit;
 use standing::Standing;
 use tenancy::InstanceId;
-use turns::Turns;
 use uploads::Uploads;
 
 /// Fewest characters of a token that client and server share.
