@@ -25,7 +25,7 @@ use crate::e2b::failure::E2bFailure;
 use crate::limits;
 
 /// Where the user of a sandbox is at home.
-const HOME: &str = "/home/user";
+pub(super) const HOME: &str = "/home/user";
 
 /// How long a sandbox lived by the first version of the call, where nobody said.
 const FIRST_VERSION_TIMEOUT_SEC: u64 = 15;
