@@ -22,8 +22,8 @@ const PYTHON: &[&str] = &["2.15.0", "2.30.0", "2.45.1", "2.63.0"];
 /// The package has everything twice: with calls that block and with calls that are awaited.
 const FORMS: [&str; 2] = ["sync", "async"];
 
-/// What runs code statement by statement; it brings the newest `e2b`.
-const INTERPRETER: &[&str] = &["e2b-code-interpreter==2.11.5", "e2b==2.63.0"];
+/// What runs code statement by statement, with the newest `e2b`; IPython is carried into a box from there.
+const INTERPRETER: &[&str] = &["e2b-code-interpreter==2.11.5", "e2b==2.63.0", "ipython==8.18.1"];
 
 /// LangBot with the oldest `e2b` that it takes, which names a sandbox by nothing but its token once it has connected. With newer
 /// ones it is in the environments of the other stages.
