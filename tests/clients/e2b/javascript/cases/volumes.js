@@ -29,7 +29,7 @@ test("volumes/a_volume_is_made_found_listed_and_removed", [], async (desk) => {
 test("volumes/files_are_written_and_read_in_every_form", [], async (desk) => {
   const volume = await desk.volume();
   const written = await volume.writeFile("/note.txt", "größe 漢字");
-  equal([written.name, written.path, written.type, written.size], ["note.txt", "/note.txt", "file", 13], "written");
+  equal([written.name, written.path, written.type, written.size], ["note.txt", "/note.txt", "file", 14], "written");
   holds(written.mtime instanceof Date, "it has a time");
   equal(await volume.readFile("/note.txt"), "größe 漢字", "text");
   equal(new TextDecoder().decode(await volume.readFile("/note.txt", { format: "bytes" })), "größe 漢字", "bytes");

@@ -46,7 +46,7 @@ async def a_name_is_taken_once_and_is_plain(desk):
 async def files_are_written_and_read_in_every_form(desk):
     volume = await desk.volume()
     written = await volume.write_file("/note.txt", "größe 漢字")
-    equal((written.name, written.path, kind(written), written.size), ("note.txt", "/note.txt", "file", 13), "written")
+    equal((written.name, written.path, kind(written), written.size), ("note.txt", "/note.txt", "file", 14), "written")
     equal((written.uid, written.gid), (USER, USER), "owner")
     equal(await volume.read_file("/note.txt"), "größe 漢字", "text")
     equal(bytes(await volume.read_file("note.txt", format="bytes")), "größe 漢字".encode(), "bytes")
