@@ -79,8 +79,8 @@ fn hand_over(grant: &Grant) -> Result<()> {
 /// Shows a mount's files with other users and groups: each pair is the id on disk and the id of the host that stands for it.
 fn map_ids(mount: &OwnedFd, users: &[(u32, u32)], groups: &[(u32, u32)]) -> std::io::Result<()> {
     let holder = sys::NamespaceHolder::start()?;
-    let lines =
-        |pairs: &[(u32, u32)]| pairs.iter().map(|(disk, shown)| format!("{disk} {shown} 1\n")).collect::<String>();
+    let line = |(disk, shown): &(u32, u32)| format!("{disk} {shown} 1");
+    let lines = |pairs: &[(u32, u32)]| pairs.iter().map(line).collect::<Vec<_>>().join("\n");
     write_file(&format!("/proc/{}/uid_map", holder.pid), &lines(users)).map_err(std::io::Error::other)?;
     write_file(&format!("/proc/{}/gid_map", holder.pid), &lines(groups)).map_err(std::io::Error::other)?;
     let namespace = open_user_namespace(holder.pid)?;

@@ -1,18 +1,13 @@
 //! Volumes: what is known of them, each tenant's apart.
 
 use box_core::Store;
-use box_core::store::{Change, VolumeRow, Wait};
+use box_core::store::{Change, Wait};
 use box_store::SqliteStore;
-use jiff::Timestamp;
 
-fn volume(tenant: &str, id: &str, name: &str) -> VolumeRow {
-    VolumeRow {
-        tenant: tenant.parse().unwrap(),
-        id: id.into(),
-        name: name.into(),
-        token: "t".repeat(64),
-        created_at: Timestamp::UNIX_EPOCH,
-    }
+use crate::rows::{key, volume};
+
+fn put(tenant: &str, id: &str, name: &str) -> Change {
+    Change::PutVolume(Box::new(volume(&key(tenant, id), name)))
 }
 
 #[tokio::test]
@@ -20,7 +15,6 @@ async fn volumes_come_back_as_they_were_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = SqliteStore::open(&path).unwrap();
-    let put = |tenant, id, name| Change::PutVolume(Box::new(volume(tenant, id, name)));
     let gone = || Change::DeleteVolume("acme".parse().unwrap(), "gone".into());
     let changes = [
         put("acme", "v1", "data"),
@@ -36,5 +30,6 @@ async fn volumes_come_back_as_they_were_after_a_restart() {
     }
     drop(store);
     let store = SqliteStore::open(&path).unwrap();
-    assert_eq!(store.volumes().await.unwrap(), [volume("acme", "v1", "new"), volume("other", "v1", "data")]);
+    let expected = [volume(&key("acme", "v1"), "new"), volume(&key("other", "v1"), "data")];
+    assert_eq!(store.volumes().await.unwrap(), expected);
 }

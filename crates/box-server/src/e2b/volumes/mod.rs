@@ -95,11 +95,14 @@ impl Volumes {
         let load = async {
             let rows = self.store.volumes().await?;
             let names = rows.iter().map(|row| row.id.clone()).collect();
-            let shelf = blocking(move || Shelf::open(&place, &names)).await?;
+            let directories = blocking(move || Shelf::open(&place, &names)).await?;
             let known = |row: VolumeRow| (row.id.clone(), Known { row: Arc::new(row), holders: 0 });
-            Ok(Arc::new(Opened { shelf, by_id: Mutex::new(rows.into_iter().map(known).collect()) }))
+            Ok::<_, Error>(Arc::new(Opened {
+                shelf: directories,
+                by_id: Mutex::new(rows.into_iter().map(known).collect()),
+            }))
         };
-        self.opened.get_or_try_init(|| load).await
+        Ok(self.opened.get_or_try_init(|| load).await?)
     }
 
     /// Those of a tenant, oldest first.
@@ -141,7 +144,7 @@ impl Volumes {
     /// Makes the directory of a volume, where it is not there.
     async fn make_directory(&self, id: &str) -> Result<PathBuf, E2bFailure> {
         let (opened, id) = (Arc::clone(self.opened().await?), id.to_owned());
-        blocking(move || opened.shelf.make(&id)).await
+        Ok(blocking(move || opened.shelf.make(&id)).await?)
     }
 
     /// Forgets one of a tenant. Its directory is still there. Not to be given up in the middle.
@@ -161,8 +164,10 @@ impl Volumes {
     }
 
     /// Removes the directory of one that is forgotten.
-    async fn remove_directory(&self, id: &str) -> Result<(), E2bFailure> {
-        let (opened, id) = (Arc::clone(self.opened().await?), id.to_owned());
+    async fn remove_directory(&self, id: &str) -> box_core::Result<()> {
+        // Whoever has forgotten one has opened them.
+        let Some(opened) = self.opened.get().map(Arc::clone) else { return Ok(()) };
+        let id = id.to_owned();
         blocking(move || opened.shelf.remove(&id)).await
     }
 }
@@ -176,30 +181,29 @@ async fn is_mounted(app: &App, volume: &VolumeRow) -> Result<bool, E2bFailure> {
 /// Does something with directories where nobody waits for it but who asked.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> box_core::Result<T> + Send + 'static,
-) -> Result<T, E2bFailure> {
+) -> box_core::Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    let failed = |error| Error::io("looking after volumes", std::io::Error::other(error));
-    Ok(done.map_err(failed)??)
+    done.unwrap_or_else(|error| Err(Error::io("looking after volumes", std::io::Error::other(error))))
 }
 
 /// Removes what is left of a volume that is forgotten: the box through which it was looked into, and its directory. What cannot be
 /// removed now is tried again at the next start.
 pub(super) async fn clear(app: &App, row: &Arc<VolumeRow>) {
-    let failed = |failure: &E2bFailure| {
-        tracing::warn!(volume.id = row.id, error = failure.message(), "what is left of a volume stays for now");
+    let stays = |error: &dyn std::fmt::Display| {
+        tracing::warn!(volume.id = row.id, %error, "what is left of a volume stays for now");
     };
     if let Err(failure) = reached::end_session(app, row).await {
-        failed(&failure);
+        stays(&failure.message());
     }
-    let Err(failure) = app.e2b().volumes().remove_directory(&row.id).await else { return };
+    let Err(error) = app.e2b().volumes().remove_directory(&row.id).await else { return };
     // A server that is not root may not remove what users of its boxes made. Root of a box may.
     let emptied = async {
         content::empty(app, row).await?;
         reached::end_session(app, row).await?;
-        app.e2b().volumes().remove_directory(&row.id).await
+        Ok::<_, E2bFailure>(app.e2b().volumes().remove_directory(&row.id).await?)
     };
     if emptied.await.is_err() {
-        failed(&failure);
+        stays(&error);
     }
 }
 

@@ -149,7 +149,10 @@ pub(super) fn told(error: Error) -> E2bFailure {
         }
         error => error.into(),
     };
-    failure.reworded(|words| words.replace(&format!("{MOUNTED}/"), "/").replace(MOUNTED, "/"))
+    failure.reworded(|words| {
+        let words = words.replace(&format!("{MOUNTED}/"), "/").replace(MOUNTED, "/");
+        words.replace("workspace quota", "volume quota").replace("workspace_quota_mb", "e2b_door.volume_mb")
+    })
 }
 
 #[cfg(test)]
@@ -188,5 +191,10 @@ mod tests {
             let failure = told(Trouble::new(code, "/mnt/volume/a leads out of /mnt/volume").into());
             assert_eq!((failure.status().as_u16(), failure.message()), (status, "/a leads out of /"), "{code:?}");
         }
+        let quota = box_core::quota::Quota::of_mb(1);
+        let usage = box_core::quota::Usage { bytes: 2 << 20, ..Default::default() };
+        let full = told(quota.exceeded(box_core::quota::QuotaMoment::Before, &usage));
+        assert!(full.status() == 507 && full.message().contains("e2b_door.volume_mb"), "{full:?}");
+        assert!(!full.message().contains("workspace"), "{full:?}");
     }
 }
