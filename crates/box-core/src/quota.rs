@@ -127,7 +127,7 @@ pub fn measure(root: BorrowedFd<'_>, quota: Quota) -> Result<Usage> {
 /// from was decided when the session was made.
 pub(crate) fn filled(config: &SessionConfig, origin: Origin) -> Vec<(Quota, MountSpec)> {
     let workspace = Quota::of_session(config).zip(mount_of(config, origin));
-    let kept = config.kept.as_ref().map(|kept| (Quota::of_mb(kept.quota_mb), kept.mount()));
+    let kept = config.kept.iter().chain(&config.volumes).map(|kept| (Quota::of_mb(kept.quota_mb), kept.mount()));
     workspace.into_iter().chain(kept).collect()
 }
 

@@ -36,6 +36,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What is remembered of sandboxes besides their sessions, of all tenants.
     async fn sandboxes(&self) -> Result<Vec<SandboxRow>>;
+
+    /// The volumes that there are, of all tenants.
+    async fn volumes(&self) -> Result<Vec<VolumeRow>>;
 }
 
 /// What a writer waits for.
@@ -74,6 +77,10 @@ pub enum Change {
     PutSandbox(Box<SandboxRow>),
     /// A sandbox is forgotten.
     DeleteSandbox(SessionKey),
+    /// A volume, new or changed.
+    PutVolume(Box<VolumeRow>),
+    /// A volume is forgotten.
+    DeleteVolume(TenantId, String),
 }
 
 /// Everything that is remembered of sessions.
@@ -253,9 +260,47 @@ impl fmt::Debug for SandboxRow {
     }
 }
 
+/// What is remembered of a volume: a directory of ours that outlives the sandboxes that have it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRow {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What tells it from others. Its directory is called so.
+    pub id: String,
+    /// What its maker calls it.
+    pub name: String,
+    /// What opens its files.
+    pub token: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+impl fmt::Debug for VolumeRow {
+    /// Without the token, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tenant, id, name, created_at, .. } = self;
+        let mut shown = f.debug_struct("VolumeRow");
+        shown.field("tenant", tenant).field("id", id).field("name", name);
+        shown.field("created_at", created_at).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_token_of_a_volume_is_not_printed() {
+        let row = VolumeRow {
+            tenant: TenantId::default(),
+            id: "v1".into(),
+            name: "data".into(),
+            token: "sesame".into(),
+            created_at: Timestamp::UNIX_EPOCH,
+        };
+        let shown = format!("{:?}", Change::PutVolume(Box::new(row)));
+        assert!(shown.contains("data") && !shown.contains("sesame"), "{shown}");
+    }
 
     #[test]
     fn the_secrets_of_a_sandbox_are_not_printed() {

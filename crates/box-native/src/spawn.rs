@@ -185,7 +185,7 @@ fn complete(
             (Source::Grant(index), _) => {
                 let (grant, mount) = (&prepared.grants[index], &spec.mounts[index]);
                 let workload = (spec.user.uid, spec.user.gid);
-                trees::granted(grant, mount.mode, maps, workload, inner.way, &mut baggage)?
+                trees::granted(grant, mount, maps, workload, inner.way, &mut baggage)?
             }
             (Source::Image, Some(image)) => trees::image(image, &namespace, inner.way, &mut baggage)?,
             (Source::Image, None) => return Err(setup("image", "the plan asks for an image that there is not")),

@@ -136,6 +136,7 @@ pub async fn bind(config: ServerConfig, service: Service, store: Arc<dyn Store>)
     let addresses = addresses(tcp.as_ref(), config.unix_socket)?;
     // Also where the door is closed by now: sandboxes of before come to their end.
     e2b::lifetimes::start(&app);
+    e2b::volumes::start(&app);
     let server = Server::new(app.clone(), routes::router(app, config.mcp));
     Ok(Bound { addresses, tcp, unix, server })
 }

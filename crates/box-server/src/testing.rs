@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use box_core::backend::{Finding, FindingState};
 use box_core::call::{Cursor, ExecInfo, ExecStatus, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
-use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, SessionKey, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, SessionKey, VolumeRow, Wait};
 use box_core::token::{TokenRow, mint};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
@@ -98,11 +98,12 @@ impl Visitors {
     }
 }
 
-/// A memory that forgets everything but sandboxes.
+/// A memory that forgets everything but sandboxes and volumes.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryStore {
     tokens: Mutex<Vec<TokenRow>>,
     sandboxes: Mutex<BTreeMap<SessionKey, SandboxRow>>,
+    volumes: Mutex<Vec<VolumeRow>>,
     reads: AtomicU32,
     broken: AtomicBool,
 }
@@ -136,6 +137,8 @@ impl Store for MemoryStore {
         match change {
             Change::PutSandbox(row) => drop(sandboxes.insert(row.key.clone(), *row)),
             Change::DeleteSandbox(key) => drop(sandboxes.remove(&key)),
+            Change::PutVolume(row) => self.volumes.lock().unwrap().push(*row),
+            Change::DeleteVolume(_, id) => self.volumes.lock().unwrap().retain(|row| row.id != id),
             _ => {}
         }
         Ok(())
@@ -159,6 +162,10 @@ impl Store for MemoryStore {
 
     async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
         Ok(self.sandboxes.lock().unwrap().values().cloned().collect())
+    }
+
+    async fn volumes(&self) -> Result<Vec<VolumeRow>> {
+        Ok(self.volumes.lock().unwrap().clone())
     }
 }
 

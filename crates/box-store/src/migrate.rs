@@ -14,6 +14,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/002_token_profile.sql"),
     include_str!("../migrations/003_mcp_servers.sql"),
     include_str!("../migrations/004_sandboxes.sql"),
+    include_str!("../migrations/006_volumes.sql"),
 ];
 
 /// Refuses a file that these steps cannot have made.
@@ -159,6 +160,18 @@ mod tests {
         let connection = open_checked(&path, MIGRATIONS).unwrap();
         connection.execute_batch("INSERT INTO sandboxes VALUES ('default', 'i1', 'base', '{}')").unwrap();
         let count = "SELECT (SELECT count(*) FROM tokens) + (SELECT count(*) FROM sandboxes)";
+        assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_file_from_before_there_were_volumes_gets_a_place_for_them_and_keeps_the_rest() {
+        let (_directory, path) = database();
+        let connection = open_checked(&path, &MIGRATIONS[..4]).unwrap();
+        connection.execute_batch("INSERT INTO sandboxes VALUES ('default', 'i1', 'base', '{}')").unwrap();
+        drop(connection);
+        let connection = open_checked(&path, MIGRATIONS).unwrap();
+        connection.execute_batch("INSERT INTO volumes VALUES ('default', 'v1', 'data', '{}')").unwrap();
+        let count = "SELECT (SELECT count(*) FROM sandboxes) + (SELECT count(*) FROM volumes)";
         assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), 2);
     }
 

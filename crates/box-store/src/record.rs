@@ -1,6 +1,6 @@
 //! The kinds of rows: in which table each lies, and by which columns it is found.
 
-use box_core::store::{ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow};
+use box_core::store::{ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, VolumeRow};
 use box_core::token::TokenRow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -112,6 +112,21 @@ impl Record for SandboxRow {
 
     fn label(&self) -> Option<String> {
         Some(self.template.clone())
+    }
+}
+
+impl Record for VolumeRow {
+    const KIND: &'static str = "volume";
+    const PUT: &'static str = "INSERT INTO volumes (tenant, id, name, row) VALUES (?1, ?2, ?3, ?4) \
+        ON CONFLICT DO UPDATE SET name = excluded.name, row = excluded.row";
+    const LIST: &'static str = "SELECT tenant, id, row FROM volumes ORDER BY rowid";
+
+    fn keys(&self) -> Vec<String> {
+        vec![self.tenant.as_str().to_owned(), self.id.clone()]
+    }
+
+    fn label(&self) -> Option<String> {
+        Some(self.name.clone())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SandboxRow, SessionRow};
+use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SandboxRow, SessionRow, VolumeRow};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use box_wire::Invalid;
@@ -33,6 +33,7 @@ impl Statement {
             Change::PutToken(row) => Self::put(row.as_ref()),
             Change::PutMcpServer(row) => Self::put(row.as_ref()),
             Change::PutSandbox(row) => Self::put(row.as_ref()),
+            Change::PutVolume(row) => Self::put(row.as_ref()),
             // Execs and processes go with their session: the schema says so.
             Change::DeleteSession(key) => Ok(Self::delete(
                 SessionRow::KIND,
@@ -61,6 +62,11 @@ impl Statement {
                 SandboxRow::KIND,
                 "DELETE FROM sandboxes WHERE tenant = ?1 AND id = ?2",
                 session_keys(key),
+            )),
+            Change::DeleteVolume(tenant, id) => Ok(Self::delete(
+                VolumeRow::KIND,
+                "DELETE FROM volumes WHERE tenant = ?1 AND id = ?2",
+                vec![tenant.as_str().to_owned(), id.clone()],
             )),
         }
     }

@@ -92,7 +92,7 @@ mod tests {
     use box_core::store::Change;
 
     use super::*;
-    use crate::rows::{exec, key, mcp_key, mcp_server, process, sandbox, session, token};
+    use crate::rows::{exec, key, mcp_key, mcp_server, process, sandbox, session, token, volume};
     use crate::{connection, file, migrate, read};
 
     #[test]
@@ -108,6 +108,7 @@ mod tests {
             Change::PutToken(Box::new(token("a1", "name"))),
             Change::PutMcpServer(Box::new(mcp_server(&mcp_key("acme", "time"), 0))),
             Change::PutSandbox(Box::new(sandbox(&key, 0))),
+            Change::PutVolume(Box::new(volume(&key, "data"))),
         ];
         let execs =
             (0..10_000 - others.len()).map(|number| Change::PutExec(Box::new(exec(&key, &number.to_string(), 0))));
@@ -118,6 +119,6 @@ mod tests {
         drop(queue);
         assert_eq!(Writer::new(connection, inbox).run(), 40, "10,000 in batches of 256");
         let loaded = read::load(&mut connection::open(&path).unwrap()).unwrap();
-        assert_eq!((loaded.sessions.len(), loaded.execs.len(), loaded.processes.len()), (1, 9_995, 1));
+        assert_eq!((loaded.sessions.len(), loaded.execs.len(), loaded.processes.len()), (1, 9_994, 1));
     }
 }

@@ -218,6 +218,17 @@ pub enum Work {
         /// Which file.
         path: GuestPath,
     },
+    /// Gives something other permission bits, or to somebody else. A link is followed. Answered with [`Answer::Entry`].
+    Adjust {
+        /// What.
+        path: GuestPath,
+        /// Its permission bits, when they are to change.
+        mode: Option<u32>,
+        /// Its owner, when that is to change.
+        uid: Option<u32>,
+        /// Its group, when that is to change.
+        gid: Option<u32>,
+    },
 }
 
 /// What an errand can do to files.
@@ -242,7 +253,8 @@ impl Work {
             | Self::Edit { .. }
             | Self::Fill { .. }
             | Self::Relocate { .. }
-            | Self::Join { .. } => Effect::Writes,
+            | Self::Join { .. }
+            | Self::Adjust { .. } => Effect::Writes,
             Self::Remove { .. } => Effect::Removes,
             Self::InDetail { work, .. } | Self::OnBehalf { work, .. } => work.effect(),
             Self::Stat { .. }

@@ -30,6 +30,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         capable_root_cannot_change_what_is_not_the_boxs_own,
         capable_root_cannot_pass_its_limits,
         capable_root_stays_inside_a_mounted_directory,
+        root_and_user_each_own_what_they_make_in_a_directory_of_ours,
         a_home_is_in_the_workspace_of_every_backend,
     ]
 }
@@ -261,6 +262,33 @@ for number in range(60):
 if started > 20: print(started, 'processes')
 ";
     quiet_as(&one, Account::Root, program).await
+}
+
+/// Volumes are such directories: several boxes have them, one after the other.
+async fn root_and_user_each_own_what_they_make_in_a_directory_of_ours(ground: Arc<Ground>) -> Result<()> {
+    let source = ground.mount_source()?.canonicalize()?;
+    std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o777))?;
+    let kept = || -> Result<_> {
+        let origin = box_core::Origin::Kept(source.clone());
+        Ok(box_core::MountSpec { origin, ..mount(&source, "/mnt/kept", MountMode::Rw)? })
+    };
+    let (first, second) = (kept()?, kept()?);
+    let one = make_capable(&ground, |spec| spec.mounts = vec![first]).await?;
+    for account in [Account::User, Account::Root] {
+        check_as(&one, account, &format!("echo {account} > /mnt/kept/{account}; mkdir /mnt/kept/of-{account}")).await?;
+    }
+    check_as(&one, Account::Root, "touch /mnt/kept/given && chown 1000:1000 /mnt/kept/given").await?;
+    let other = make_capable(&ground, |spec| spec.mounts = vec![second]).await?;
+    let line = "cd /mnt/kept && echo more >> user && stat -c %u:%g user root of-user of-root given | xargs";
+    let told = check_as(&other, Account::User, line).await?;
+    ensure!(told.trim() == "1000:1000 0:0 1000:1000 0:0 1000:1000", "{told}");
+    if rustix::process::geteuid().is_root() {
+        for name in ["user", "root", "of-root", "given"] {
+            let owner = std::fs::metadata(source.join(name))?;
+            ensure!(owner.uid() > 65535 && owner.gid() > 65535, "{name} belongs to {} on the host", owner.uid());
+        }
+    }
+    Ok(())
 }
 
 async fn capable_root_stays_inside_a_mounted_directory(ground: Arc<Ground>) -> Result<()> {

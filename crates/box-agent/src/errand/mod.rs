@@ -4,6 +4,7 @@
 //! above only moves its bytes. Nothing here trusts what lies in the box, but nothing here guards the box either: that was done
 //! before, by its mounts and by the loss of all rights.
 
+mod adjust;
 mod archive;
 mod attributes;
 mod detail;
@@ -105,6 +106,10 @@ fn perform(place: &Place, work: &Work, output: &mut Output) -> Result<Told, Trou
             join::join(place, sources, path, *bytes_max).map(|entry| Told::Now(Answer::Entry(entry)))
         }
         Work::Reach { path } => reach::reach(place, path).map(|()| Told::Now(Answer::Done)),
+        Work::Adjust { path, mode, uid, gid } => {
+            let adjusted = adjust::adjust(place, path, *mode, (*uid, *gid));
+            adjusted.map(|entry| Told::Now(Answer::Entry(entry)))
+        }
         Work::OnBehalf { work, owner } => perform(&place.on_behalf(*owner), work, output),
         Work::InDetail { work, attributes } => match perform(place, work, output)? {
             Told::Now(answer) => Ok(Told::Now(Teller::new(place, attributes.as_deref()).answer(answer))),

@@ -189,6 +189,7 @@ fn operation(work: &Work) -> &'static str {
         Work::Measure { .. } => "file_measure",
         Work::Space { .. } => "file_space",
         Work::Reach { .. } => "file_reach",
+        Work::Adjust { .. } => "file_adjust",
         Work::Lines { .. } => "file_lines",
         Work::Edit { .. } => "file_edit",
         Work::Glob { .. } => "file_glob",
@@ -217,6 +218,7 @@ fn subject(work: &Work) -> String {
         | Work::Join { path, .. }
         | Work::Space { path }
         | Work::Reach { path }
+        | Work::Adjust { path, .. }
         | Work::Follow { path, .. } => path.to_string(),
         Work::Move { from, to, .. } | Work::Relocate { from, to } => format!("{from} {to}"),
         Work::InDetail { work, .. } | Work::OnBehalf { work, .. } => subject(work),

@@ -63,6 +63,8 @@ pub struct DoorRules {
     /// A directory in which the box keeps what outlives it. It is the service's own affair: no profile keeps it away, and it matters only when the session
     /// is made.
     pub kept: Option<KeptDirectory>,
+    /// More of them, which other boxes may have too. They matter only when the session is made.
+    pub volumes: Vec<KeptDirectory>,
     /// Longest deadline that a command may ask for, instead of the profile's.
     pub timeout_sec_max: Option<u64>,
     /// What becomes of a call for a session that does not exist.
@@ -266,7 +268,7 @@ impl SessionConfig {
             mounts: workspace
                 .chain(extra)
                 .filter_map(mount)
-                .chain(self.kept.as_ref().map(KeptDirectory::mount))
+                .chain(self.kept.iter().chain(&self.volumes).map(KeptDirectory::mount))
                 .collect(),
             cpus: self.cpus,
             memory_mb: self.memory_mb,

@@ -64,6 +64,7 @@ impl SessionRequest {
             },
             extra_mounts,
             kept: asked.rules.kept,
+            volumes: asked.rules.volumes,
             cpus: asked.cpus.unwrap_or(profile.cpus),
             memory_mb: asked.memory_mb.unwrap_or(profile.memory_mb),
             pids_limit: asked.pids_limit.unwrap_or(profile.pids_limit),

@@ -13,7 +13,7 @@ use box_wire::plan::{Attaching, Placing, Sight};
 use box_wire::{GuestPath, Invalid, Kind, User};
 use rustix::fs::{Mode, OFlags};
 
-use super::of_grant;
+use super::{Dwellers, of_grant};
 use crate::handover::{self, Baggage};
 use crate::sys;
 
@@ -82,7 +82,8 @@ fn parents_first(attachments: &[Attachment]) -> Vec<&Attachment> {
 
 /// The mount of an attachment, which gives nobody more rights than it should from the first moment on.
 fn restricted(attachment: &Attachment, workload: (u32, u32)) -> Result<OwnedFd> {
-    let mount = of_grant(&attachment.grant, attachment.mode, workload)?;
+    // Root of a container is not root of a box of ours, and owns nothing here.
+    let mount = of_grant(&attachment.grant, attachment.mode, Dwellers { workload, root: None })?;
     let always = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let attributes = match attachment.mode {
         MountMode::Ro => always | libc::MOUNT_ATTR_RDONLY,

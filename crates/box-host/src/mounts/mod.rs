@@ -22,9 +22,21 @@ pub use attach::{Attachment, attach};
 /// Above every id that is given to a box, and not negative as a 32-bit number.
 pub const WORKSPACE_OWNER: u32 = 0x7FFF_0000;
 
-/// A detached mount of a granted tree. The workload, by the ids under which the host knows it, is the owner of the tree, and
-/// nobody else is anybody.
-pub fn of_grant(grant: &Grant, mode: MountMode, workload: (u32, u32)) -> Result<OwnedFd> {
+/// Who owns, in a tree of the service's own, what root of a box makes there: nobody else either.
+pub const ROOTS_OWNER: u32 = WORKSPACE_OWNER + 1;
+
+/// Who a box's users are in a mount, by the ids under which the host knows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dwellers {
+    /// Who is the owner of the tree: the workload, as user and group.
+    pub workload: (u32, u32),
+    /// Root of the box, where it may own something there too: only in trees of the service's own, where that is nobody of the host.
+    pub root: Option<(u32, u32)>,
+}
+
+/// A detached mount of a granted tree. The workload is the owner of the tree, root of the box is [`ROOTS_OWNER`] where it is to be
+/// anybody, and nobody else is.
+pub fn of_grant(grant: &Grant, mode: MountMode, dwellers: Dwellers) -> Result<OwnedFd> {
     let mut owner = (grant.uid, grant.gid);
     if owner.0 == 0 {
         // What a box writes must never belong to the host's root, so the tree itself is handed to an owner that is nobody.
@@ -38,7 +50,13 @@ pub fn of_grant(grant: &Grant, mode: MountMode, workload: (u32, u32)) -> Result<
     }
     let mount =
         clone_mount(&grant.object).map_err(|error| Error::io(format!("taking {}", grant.path.display()), error))?;
-    map_ids(&mount, (owner.0, workload.0), (owner.1, workload.1)).map_err(|error| unmappable(&grant.path, &error))?;
+    let Dwellers { workload, root } = dwellers;
+    // Where the workload is root, one id cannot be two.
+    let root = root.filter(|root| root.0 != workload.0 && root.1 != workload.1);
+    let users: Vec<_> = [(owner.0, workload.0)].into_iter().chain(root.map(|(user, _)| (ROOTS_OWNER, user))).collect();
+    let groups: Vec<_> =
+        [(owner.1, workload.1)].into_iter().chain(root.map(|(_, group)| (ROOTS_OWNER, group))).collect();
+    map_ids(&mount, &users, &groups).map_err(|error| unmappable(&grant.path, &error))?;
     Ok(mount)
 }
 
@@ -58,12 +76,13 @@ fn hand_over(grant: &Grant) -> Result<()> {
         .map_err(|error| Error::io(format!("giving {} to the boxes", grant.path.display()), error))
 }
 
-/// Shows a mount's files with another user and group: each pair is the id on disk and the id of the host that stands for it.
-fn map_ids(mount: &OwnedFd, user: (u32, u32), group: (u32, u32)) -> std::io::Result<()> {
+/// Shows a mount's files with other users and groups: each pair is the id on disk and the id of the host that stands for it.
+fn map_ids(mount: &OwnedFd, users: &[(u32, u32)], groups: &[(u32, u32)]) -> std::io::Result<()> {
     let holder = sys::NamespaceHolder::start()?;
-    let line = |(disk, shown): (u32, u32)| format!("{disk} {shown} 1");
-    write_file(&format!("/proc/{}/uid_map", holder.pid), &line(user)).map_err(std::io::Error::other)?;
-    write_file(&format!("/proc/{}/gid_map", holder.pid), &line(group)).map_err(std::io::Error::other)?;
+    let line = |(disk, shown): &(u32, u32)| format!("{disk} {shown} 1");
+    let lines = |pairs: &[(u32, u32)]| pairs.iter().map(line).collect::<Vec<_>>().join("\n");
+    write_file(&format!("/proc/{}/uid_map", holder.pid), &lines(users)).map_err(std::io::Error::other)?;
+    write_file(&format!("/proc/{}/gid_map", holder.pid), &lines(groups)).map_err(std::io::Error::other)?;
     let namespace = open_user_namespace(holder.pid)?;
     sys::map_mount_ids(mount, namespace.as_fd())
 }

@@ -52,6 +52,11 @@ impl E2bFailure {
         Self::new(StatusCode::NOT_IMPLEMENTED, format!("{what} is not served here; docs/e2b.md lists what is"))
     }
 
+    /// The same in other words.
+    pub(crate) fn reworded(self, words: impl FnOnce(String) -> String) -> Self {
+        Self { message: words(self.message), ..self }
+    }
+
     /// The status of the answer.
     pub(crate) fn status(&self) -> StatusCode {
         self.status

@@ -3,6 +3,7 @@
 //! A sandbox of theirs is a session of ours. What they ask of the service as a whole is in `control`; everything else is meant for
 //! one sandbox: [`routing`] leads it to the routes of [`inside`], whose handlers take a [`directed::Directed`] first.
 
+mod box_files;
 mod config;
 mod connect;
 mod control;
@@ -18,10 +19,10 @@ mod ports;
 mod process;
 mod refusal;
 mod routing;
-mod sandbox_files;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unread;
+pub(crate) mod volumes;
 
 use std::sync::Arc;
 
@@ -44,12 +45,14 @@ pub(crate) struct E2b {
     turns: Turns,
     meter: control::Meter,
     cell_turns: Arc<interpreter::CellTurns>,
+    volumes: volumes::Volumes,
 }
 
 impl E2b {
     /// A door with a memory.
     pub(crate) fn new(config: E2bConfig, store: Arc<dyn Store>) -> Self {
         Self {
+            volumes: volumes::Volumes::new(&config, Arc::clone(&store)),
             config,
             directory: Directory::new(store),
             turns: Turns::default(),
@@ -76,6 +79,11 @@ impl E2b {
     /// The sandboxes that there are.
     pub(crate) fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// The directories that outlive sandboxes.
+    pub(crate) fn volumes(&self) -> &volumes::Volumes {
+        &self.volumes
     }
 
     /// Whose turn it is in the contexts of sandboxes.

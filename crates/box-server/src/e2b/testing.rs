@@ -9,8 +9,8 @@ use axum::Router;
 use axum::body::Body;
 use box_core::store::{SandboxRow, SessionKey};
 use box_core::{
-    AgentStream, Backend, BackendName, BoxSpec, Caller, Capabilities, Error, Guarantees, Handle, Liveness, Result,
-    Service, ServiceConfig, SessionRequest, Stats, Store, TenantId,
+    AgentStream, Backend, BackendName, BoxSpec, Caller, Capabilities, Error, Guarantees, Handle, Liveness, MountSpec,
+    Result, Service, ServiceConfig, SessionRequest, Stats, Store, TenantId,
 };
 use box_wire::BoxId;
 use http::{Request, header};
@@ -56,7 +56,12 @@ pub(crate) fn token(name: &str) -> String {
 
 /// All doors of a service, with a domain for sandboxes.
 pub(crate) fn app(service: Service, store: Arc<dyn Store>) -> App {
-    let config = E2bConfig { domain: Some(DOMAIN.to_owned()), ..E2bConfig::default() };
+    app_with(service, store, E2bConfig::default())
+}
+
+/// The same with more that the operator says.
+pub(crate) fn app_with(service: Service, store: Arc<dyn Store>, config: E2bConfig) -> App {
+    let config = E2bConfig { domain: Some(DOMAIN.to_owned()), ..config };
     let gate = Gate::new(&[], &[]).unwrap().with_sandboxes(config.domain_host());
     App::new(service, store, gate, LangBotConfig::default(), SkillsConfig::default(), config)
 }
@@ -111,6 +116,11 @@ fn nobody<T>() -> Result<T> {
 impl Backend for Still {
     fn name(&self) -> BackendName {
         BackendName::Native
+    }
+
+    async fn open_source(&self, mount: &MountSpec) -> Result<OwnedFd> {
+        let opened = std::fs::File::open(&mount.source);
+        opened.map(Into::into).map_err(|error| Error::io("opening a mount", error))
     }
 
     async fn probe(&self) -> Capabilities {

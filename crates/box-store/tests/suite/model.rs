@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use box_core::Store;
 use box_core::session::SessionState::{Creating, Lost, Running};
 use box_core::store::{
-    Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, Wait,
+    Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, VolumeRow, Wait,
 };
 use box_core::token::TokenRow;
+use box_core::{Store, TenantId};
 use box_store::SqliteStore;
 use proptest::prelude::*;
 
@@ -22,6 +22,7 @@ struct Model {
     tokens: BTreeMap<String, TokenRow>,
     mcp_servers: BTreeMap<McpServerKey, McpServerRow>,
     sandboxes: BTreeMap<SessionKey, SandboxRow>,
+    volumes: BTreeMap<(TenantId, String), VolumeRow>,
 }
 
 impl Model {
@@ -48,6 +49,8 @@ impl Model {
             Change::DeleteMcpServer(key) => drop(self.mcp_servers.remove(&key)),
             Change::PutSandbox(row) => drop(self.sandboxes.insert(row.key.clone(), *row)),
             Change::DeleteSandbox(key) => drop(self.sandboxes.remove(&key)),
+            Change::PutVolume(row) => drop(self.volumes.insert((row.tenant.clone(), row.id.clone()), *row)),
+            Change::DeleteVolume(tenant, id) => drop(self.volumes.remove(&(tenant, id))),
         }
     }
 
@@ -62,7 +65,9 @@ impl Model {
         let mcp_servers = mcp_servers.into_iter().map(|row| Change::PutMcpServer(Box::new(row)));
         let sandboxes = store.sandboxes().await.unwrap();
         let sandboxes = sandboxes.into_iter().map(|row| Change::PutSandbox(Box::new(row)));
-        for change in sessions.chain(execs).chain(processes).chain(tokens).chain(mcp_servers).chain(sandboxes) {
+        let volumes = store.volumes().await.unwrap().into_iter().map(|row| Change::PutVolume(Box::new(row)));
+        let doors = mcp_servers.chain(sandboxes).chain(volumes);
+        for change in sessions.chain(execs).chain(processes).chain(tokens).chain(doors) {
             model.apply(change);
         }
         model
@@ -101,6 +106,9 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => (any_key(), any::<u64>())
             .prop_map(|(key, number)| Change::PutSandbox(Box::new(rows::sandbox(&key, number)))),
         1 => any_key().prop_map(Change::DeleteSandbox),
+        2 => (any_key(), any_id())
+            .prop_map(|(key, name)| Change::PutVolume(Box::new(rows::volume(&key, &name)))),
+        1 => any_key().prop_map(|key| Change::DeleteVolume(key.tenant, key.id.as_str().to_owned())),
     ]
 }
 

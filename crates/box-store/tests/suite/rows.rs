@@ -4,7 +4,7 @@ use box_core::call::{ExecInfo, ExecStatus, Launch, ProcessCall, Receipt, Replace
 use box_core::mcp::McpAccess;
 use box_core::session::SessionState;
 use box_core::store::{
-    ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SandboxVolume, SessionKey, SessionRow,
+    ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SandboxVolume, SessionKey, SessionRow, VolumeRow,
 };
 use box_core::token::TokenRow;
 use box_core::{BackendName, Dimension, Guarantees, Handle, Level, Scope, SessionRequest};
@@ -127,4 +127,9 @@ pub(crate) fn sandbox(key: &SessionKey, number: u64) -> SandboxRow {
         volume_mounts: vec![SandboxVolume { name: "data".into(), path: "/mnt/data".into() }],
         idempotency: Some(("key".into(), "digest".into())),
     }
+}
+
+pub(crate) fn volume(key: &SessionKey, name: &str) -> VolumeRow {
+    let (tenant, id) = (key.tenant.clone(), key.id.as_str().to_owned());
+    VolumeRow { tenant, id, name: name.to_owned(), token: "t".repeat(64), created_at: at() }
 }

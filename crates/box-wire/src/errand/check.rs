@@ -51,6 +51,9 @@ impl Work {
             Work::OnBehalf { work, .. } => work.validate(),
             Work::Follow { attributes, .. } => check_prefix(attributes.as_deref()),
             Work::Fill { attributes, .. } => attributes.as_ref().map_or(Ok(()), Attributes::validate),
+            Work::Adjust { mode: Some(mode), .. } if *mode > 0o777 => {
+                Err(Invalid::new("mode", format!("{mode:o}"), "permission bits from 0 to 777"))
+            }
             Work::Join { sources, .. } if !(1..=limits::JOINED_MAX).contains(&sources.len()) => {
                 let allowed = format!("1 to {} files", limits::JOINED_MAX);
                 Err(Invalid::new("sources", sources.len(), allowed))
@@ -71,7 +74,8 @@ impl Work {
             | Self::Move { .. }
             | Self::Fill { .. }
             | Self::Relocate { .. }
-            | Self::Join { .. } => Ok(self),
+            | Self::Join { .. }
+            | Self::Adjust { .. } => Ok(self),
             _ => Err(Invalid::new("work", "work without entries", "work that is answered with entries")),
         }
     }

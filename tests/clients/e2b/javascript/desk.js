@@ -2,7 +2,7 @@
 
 import { randomUUID } from "node:crypto";
 import { Sandbox as Interpreter } from "@e2b/code-interpreter";
-import { Sandbox } from "e2b";
+import { Sandbox, Volume } from "e2b";
 import { until } from "./suite.js";
 
 // Long enough for any case, short enough that nothing of a dead driver stays.
@@ -14,6 +14,7 @@ export class Desk {
     this.url = url;
     this.guarded = guarded;
     this.made = [];
+    this.volumes = [];
     // Servers are shared with other drivers: what a case lists, it lists by this.
     this.mark = randomUUID();
   }
@@ -39,6 +40,13 @@ export class Desk {
     return sandbox;
   }
 
+  /** A new volume, removed after the case. */
+  async volume(name = "data", options = {}) {
+    const volume = await Volume.create(`${name}-${this.mark}`, options);
+    this.volumes.push([volume.volumeId, options]);
+    return volume;
+  }
+
   /** How to reach the server that wants a key, with one of those that the stage made: `left` and `right` are of two tenants. */
   behindTokens(key) {
     const { url, keys } = this.guarded;
@@ -47,6 +55,7 @@ export class Desk {
 
   async clear() {
     for (const [id, options] of this.made.splice(0)) await Sandbox.kill(id, options);
+    for (const [id, options] of this.volumes.splice(0)) await Volume.destroy(id, options);
   }
 }
 

@@ -18,6 +18,7 @@ import "./cases/ports.js";
 import "./cases/signing.js";
 import "./cases/snapshots.js";
 import "./cases/terminals.js";
+import "./cases/volumes.js";
 import "./cases/watching.js";
 
 // A server without tokens takes any key of this form.
@@ -40,7 +41,8 @@ const suite = new Suite(`e2b-javascript-${version}`);
 
 // The server is on this machine, whatever stands between it and others.
 process.env.NO_PROXY = process.env.no_proxy = "127.0.0.1,localhost";
-Object.assign(process.env, { E2B_API_URL: values.url, E2B_SANDBOX_URL: values.url, E2B_API_KEY: KEY });
+Object.assign(process.env, { E2B_API_URL: values.url, E2B_SANDBOX_URL: values.url, E2B_VOLUME_API_URL: values.url });
+process.env.E2B_API_KEY = KEY;
 
 for (const each of CASES) {
   const isWanted = positionals.length === 0 || positionals.some((part) => each.name.includes(part));

@@ -2,7 +2,7 @@
 
 import uuid
 
-from link import Place, sandbox_class
+from link import Place, sandbox_class, volume_class
 from streams import Running, Terminal, Watch
 
 # Long enough for any case, short enough that nothing of a dead driver stays.
@@ -17,7 +17,9 @@ class Desk:
         self.url = url
         self.guarded = guarded
         self.Sandbox = sandbox_class(form)
+        self.Volume = volume_class(form)
         self.made = []
+        self.volumes = []
         self.started = []
         # Servers are shared with other drivers: what a case lists, it lists by this.
         self.mark = uuid.uuid4().hex
@@ -31,6 +33,12 @@ class Desk:
         """Ends this sandbox, too, after the case."""
         self.made.append((Place.current(), sandbox.sandbox_id))
         return sandbox
+
+    async def volume(self, name: str = "data"):
+        """A new volume, removed after the case."""
+        volume = await self.Volume.create(f"{name}-{self.mark}")
+        self.volumes.append((Place.current(), volume.volume_id))
+        return volume
 
     async def start(self, sandbox, command: str, **options) -> Running:
         self.started.append(await Running.start(self.form, sandbox, command, **options))
@@ -50,10 +58,14 @@ class Desk:
         return Place(self.guarded["url"], self.guarded["keys"].get(key, key))
 
     async def clear(self) -> None:
-        """Ends all sandboxes of the case; of those that are gone already, the server says so."""
+        """Ends all sandboxes of the case and removes its volumes; of those that are gone already, the server says so."""
         while self.started:
             await self.started.pop().leave()
         while self.made:
             place, sandbox_id = self.made.pop()
             with place:
                 await self.Sandbox.kill(sandbox_id)
+        while self.volumes:
+            place, volume_id = self.volumes.pop()
+            with place:
+                await self.Volume.destroy(volume_id)

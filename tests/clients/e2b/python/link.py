@@ -44,6 +44,9 @@ def features(form: str) -> set[str]:
 FileMissing = getattr(exceptions, "FileNotFoundException", exceptions.NotFoundException)
 SandboxMissing = getattr(exceptions, "SandboxNotFoundException", exceptions.NotFoundException)
 NotRunning = getattr(exceptions, "SandboxNotRunningException", exceptions.TimeoutException)
+VolumeException = getattr(exceptions, "VolumeException", None)
+VolumeMissing = getattr(exceptions, "VolumeNotFoundException", exceptions.NotFoundException)
+VolumePathMissing = getattr(exceptions, "VolumePathNotFoundException", exceptions.NotFoundException)
 # The oldest version does not look at what was not found when it asks for metrics.
 MetricsMissing = SandboxMissing if since("2.30") else exceptions.SandboxException
 
@@ -63,7 +66,7 @@ PLAIN = {"get_host", "download_url", "upload_url", "list", "list_snapshots"}
 # What a sandbox consists of.
 PARTS = {"commands", "files", "pty", "git"}
 # What calls return and what has calls of its own.
-LIVING = ("Sandbox", "CommandHandle", "WatchHandle", "SandboxPaginator", "SnapshotPaginator")
+LIVING = ("Sandbox", "CommandHandle", "WatchHandle", "SandboxPaginator", "SnapshotPaginator", "Volume")
 
 
 class Threaded:
@@ -102,11 +105,18 @@ def sandbox_class(form: str):
     return package.AsyncSandbox if form == "async" else Threaded(package.Sandbox, PLAIN)
 
 
+def volume_class(form: str):
+    """The class of directories that outlive sandboxes; the oldest version has none."""
+    if not since("2.30"):
+        return None
+    return e2b.AsyncVolume if form == "async" else Threaded(e2b.Volume)
+
+
 class Place:
     """Where the package finds a server, for as long as the block lasts. It reads its environment at every call."""
 
     def __init__(self, url: str, key: str):
-        self.values = {"E2B_API_URL": url, "E2B_SANDBOX_URL": url, "E2B_API_KEY": key}
+        self.values = dict.fromkeys(("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"), url) | {"E2B_API_KEY": key}
         self.before = {}
 
     @classmethod

@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<crate::ContractCase> {
         room_is_told_and_becomes_less,
         who_follows_is_told_old_and_new_names_apart,
         root_gives_what_it_makes_to_the_user_who_may_not,
+        bits_are_changed_by_the_owner_and_links_lead_to_what_is_meant,
     ]
 }
 
@@ -215,5 +216,23 @@ async fn root_gives_what_it_makes_to_the_user_who_may_not(ground: Arc<Ground>) -
     ensure!(made.entry.uid == owner.uid && stat(&root, "/opt").await?.entry.uid == 0, "{made:?}");
     user.ask(reach("/opt/app/other")).await?;
     ensure!(user.read("/opt/app/file").await? == "text");
+    Ok(())
+}
+
+async fn bits_are_changed_by_the_owner_and_links_lead_to_what_is_meant(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.plain().await?;
+    one.check("cd /workspace; : > file; ln -s file near; ln -s /etc/passwd far").await?;
+    let tree = Tree::new(&one, "/workspace");
+    let adjust = |name: &str, mode| Work::Adjust { path: path(name), mode, uid: None, gid: None };
+    let changed = tree.ask(adjust("/workspace/near", Some(0o640))).await.and_then(one_entry)?;
+    ensure!((changed.kind, changed.mode & 0o7777) == (EntryKind::File, 0o640), "{changed:?}");
+    ensure!(one.check("stat -c %a /workspace/file").await? == "640");
+    let same = tree.ask(adjust("/workspace/file", None)).await.and_then(one_entry)?;
+    ensure!(same.mode & 0o7777 == 0o640, "nothing was to change: {same:?}");
+    refused(tree.ask(adjust("/workspace/far", Some(0o777))).await, "path_escapes", "/workspace/far")?;
+    refused(tree.ask(adjust("/workspace/none", Some(0o777))).await, "not_found", "/workspace/none")?;
+    // Only root of some boxes may give anything away, and never to somebody whom the box does not have.
+    let stranger = Work::Adjust { path: path("/workspace/file"), mode: None, uid: Some(65_534), gid: None };
+    ensure!(tree.ask(stranger).await.is_err(), "a file was given to a stranger");
     Ok(())
 }

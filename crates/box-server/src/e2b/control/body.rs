@@ -10,7 +10,7 @@ use crate::{body, limits};
 
 /// What was sent, and what it was read as.
 #[derive(Debug)]
-pub(super) struct Sent<T>(pub(super) T);
+pub(in crate::e2b) struct Sent<T>(pub(in crate::e2b) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
     type Rejection = E2bFailure;

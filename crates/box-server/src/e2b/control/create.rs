@@ -25,7 +25,7 @@ use crate::e2b::failure::E2bFailure;
 use crate::limits;
 
 /// Where the user of a sandbox is at home.
-pub(super) const HOME: &str = "/home/user";
+pub(in crate::e2b) const HOME: &str = "/home/user";
 
 /// How long a sandbox lived by the first version of the call, where nobody said.
 const FIRST_VERSION_TIMEOUT_SEC: u64 = 15;
@@ -106,12 +106,16 @@ async fn make(
 ) -> Result<Arc<SandboxRow>, E2bFailure> {
     let (name, template) = templates::named(app.e2b().config(), asked.template.as_deref().unwrap_or_default())?;
     let id = new_id()?;
-    let request = request(&caller, &template, &asked)?;
+    let mounted = app.e2b().volumes().mount(&caller.tenant, asked.volume_mounts.as_deref().unwrap_or_default()).await?;
+    let mut request = request(&caller, &template, &asked)?;
+    request.rules.volumes = mounted.directories;
     let row = SandboxRow { idempotency, ..row(app, &caller, &id, &name, asked, usual_sec)? };
     let env = row.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let request = SessionRequest { env, ..request };
     let making = app.clone();
     let made = app.tasks().spawn(async move {
+        // Until the sandbox is known, which has them from then on.
+        let _held = mounted.holds;
         let directory = making.e2b().directory();
         directory.intend(&row).await?;
         if let Err(error) = making.service().create_session(&caller, &row.key.id, &request).await {
@@ -197,9 +201,6 @@ fn refuse_unserved(asked: &Asked) -> Result<(), E2bFailure> {
     if is_set(&asked.iam) {
         return Err(E2bFailure::not_served("iam"));
     }
-    if asked.volume_mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
-        return Err(E2bFailure::not_served("volumeMounts"));
-    }
     let resumes = asked.auto_resume.as_ref().is_some_and(|auto| auto.enabled);
     if asked.auto_pause_memory == Some(false) && resumes {
         return Err(E2bFailure::invalid(
@@ -225,17 +226,21 @@ fn refused(error: Error, template: &str) -> E2bFailure {
     match error {
         Error::BadImage { .. } => templates::unknown(template),
         Error::Invalid(invalid) if invalid.field == "image" => templates::unknown(template),
+        // Nothing else that these clients say is mounted anywhere.
+        Error::Invalid(invalid) if invalid.field == "mount_path" => {
+            E2bFailure::from(Error::Invalid(invalid)).reworded(|words| format!("volumeMounts: {words}"))
+        }
         error => error.into(),
     }
 }
 
-fn new_id() -> Result<SandboxId, E2bFailure> {
+pub(in crate::e2b) fn new_id() -> Result<SandboxId, E2bFailure> {
     let failed = |error: std::io::Error| Error::io("choosing an id", error);
     let bytes = random::bytes::<128>().map_err(failed)?;
     SandboxId::from_random(&bytes).ok_or_else(|| failed(std::io::ErrorKind::UnexpectedEof.into()).into())
 }
 
-fn secret() -> Result<String, E2bFailure> {
+pub(in crate::e2b) fn secret() -> Result<String, E2bFailure> {
     let bytes = random::bytes::<32>().map_err(|error| Error::io("choosing a token", error))?;
     Ok(hexadecimal::hexadecimal(&bytes))
 }

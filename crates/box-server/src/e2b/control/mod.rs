@@ -13,12 +13,16 @@ mod owner;
 mod templates;
 mod unserved;
 mod views;
+mod volumes;
 
 use axum::Router;
 use axum::routing::{get, post, put};
 
 use crate::app::App;
+use crate::e2b::volumes::content_routes;
 
+pub(super) use body::Sent;
+pub(super) use create::{HOME, new_id, secret};
 pub(super) use measure::{Meter, inside as measure_inside};
 
 /// All of it. Every answer that is no success has a number and a sentence.
@@ -41,6 +45,9 @@ pub(crate) fn routes() -> Router<App> {
         .route("/templates", get(templates::list))
         .route("/templates/aliases/{alias}", get(templates::alias))
         .route("/teams", get(templates::teams))
+        .route("/volumes", get(volumes::list).post(volumes::create))
+        .route("/volumes/{volume_id}", get(volumes::show).delete(volumes::remove))
+        .merge(content_routes())
         .route("/health", get(templates::health))
         .merge(unserved::routes())
 }

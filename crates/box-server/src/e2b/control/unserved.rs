@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::e2b::failure::E2bFailure;
 
 /// Paths, and what is asked there.
-const UNSERVED: [(&str, &str); 17] = [
+const UNSERVED: [(&str, &str); 14] = [
     ("/sandboxes/{sandbox_id}/snapshots", "a snapshot of a sandbox"),
     ("/sandboxes/{sandbox_id}/fork", "forking a sandbox"),
     ("/snapshots", "snapshots"),
@@ -18,9 +18,6 @@ const UNSERVED: [(&str, &str); 17] = [
     ("/v2/templates/{*rest}", "building templates"),
     ("/v3/templates", "building templates"),
     ("/v3/templates/{*rest}", "building templates"),
-    ("/volumes", "volumes"),
-    ("/volumes/{*rest}", "volumes"),
-    ("/volumecontent/{*rest}", "volumes"),
     ("/secrets", "secrets"),
     ("/secrets/{*rest}", "secrets"),
     ("/teams/{*rest}", "what concerns teams"),

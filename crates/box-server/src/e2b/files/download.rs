@@ -7,9 +7,8 @@ use box_wire::{Answer, GuestPath, Work};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::conditions;
-use super::told::told;
+use crate::e2b::box_files::BoxFiles;
 use crate::e2b::failure::E2bFailure;
-use crate::e2b::sandbox_files::SandboxFiles;
 use crate::limits;
 use crate::range::Wanted;
 use crate::transfer::{Part, pieces, tag};
@@ -19,13 +18,17 @@ const CONDITIONS: [header::HeaderName; 5] =
     [header::RANGE, header::IF_MATCH, header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE];
 
 /// A file, or the part of it that is asked for.
-pub(super) async fn file(files: &SandboxFiles, path: GuestPath, headers: &HeaderMap) -> Result<Response, E2bFailure> {
+pub(in crate::e2b) async fn file(
+    files: &BoxFiles,
+    path: GuestPath,
+    headers: &HeaderMap,
+) -> Result<Response, E2bFailure> {
     if refuses_plain(headers) {
         return Err(E2bFailure::new(StatusCode::NOT_ACCEPTABLE, "files are sent as they are; accept identity"));
     }
     if !CONDITIONS.iter().any(|name| headers.contains_key(name)) {
         let (entry, bytes) = read(files, &path, 0, None).await?;
-        return whole(&entry, bytes).await;
+        return whole(files, &entry, bytes).await;
     }
     // A range that nobody can read is as good as none.
     let wanted = Wanted::read(headers, None, None).unwrap_or(Wanted::From { start: 0, count: u64::MAX });
@@ -49,23 +52,23 @@ pub(super) async fn file(files: &SandboxFiles, path: GuestPath, headers: &Header
 }
 
 async fn read(
-    files: &SandboxFiles,
+    files: &BoxFiles,
     path: &GuestPath,
     offset: u64,
     bytes_max: Option<u64>,
 ) -> Result<(Entry, ErrandBytes), E2bFailure> {
-    match files.ask(Work::Read { path: path.clone(), offset, bytes_max }).await.map_err(told)? {
+    match files.ask(Work::Read { path: path.clone(), offset, bytes_max }).await.map_err(|error| files.told(error))? {
         (Answer::Entry(entry), bytes) => Ok((entry, bytes)),
         _ => Err(E2bFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the sandbox gave no file")),
     }
 }
 
-async fn whole(entry: &Entry, mut bytes: ErrandBytes) -> Result<Response, E2bFailure> {
+async fn whole(files: &BoxFiles, entry: &Entry, mut bytes: ErrandBytes) -> Result<Response, E2bFailure> {
     if entry.size > 0 {
         return Ok(respond(entry, Part::Whole, bytes));
     }
     // Files of the system, such as those in /proc, say that they are empty and are not.
-    match bytes.next().await.map_err(told)? {
+    match bytes.next().await.map_err(|error| files.told(error))? {
         None => Ok(respond(entry, Part::Whole, bytes)),
         Some(first) => Ok(described(entry, pieces(bytes, Some(first), None).into_response())),
     }

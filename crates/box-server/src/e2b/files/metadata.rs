@@ -2,8 +2,8 @@
 
 use http::HeaderMap;
 
+use crate::e2b::box_files::METADATA;
 use crate::e2b::failure::E2bFailure;
-use crate::e2b::sandbox_files::METADATA;
 use crate::limits::{METADATA_BYTES_MAX, METADATA_NAME_BYTES_MAX};
 
 /// How such headers begin.

@@ -23,11 +23,13 @@ use box_wire::errand::Detail;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use self::told::told;
+pub(super) use self::download::file as download;
+pub(super) use self::told::told;
+pub(super) use self::upload::receive_one;
+use super::box_files::BoxFiles;
 use super::directed::Directed;
 use super::entries::name_of;
 use super::failure::E2bFailure;
-use super::sandbox_files::SandboxFiles;
 use crate::app::App;
 use crate::body::read_all;
 use crate::limits;
@@ -75,7 +77,7 @@ async fn read(
     Query(query): Query<FileQuery>,
     headers: HeaderMap,
 ) -> Result<Response, E2bFailure> {
-    let files = SandboxFiles::new(&app, directed, user(query.username.as_deref())?);
+    let files = BoxFiles::new(&app, directed, user(query.username.as_deref())?);
     let path = files.path(query.path.as_deref().unwrap_or_default()).map_err(told)?;
     download::file(&files, path, &headers).await
 }
@@ -88,7 +90,7 @@ async fn write(
     body: Body,
 ) -> Result<Json<Vec<Written>>, E2bFailure> {
     let user = user(query.username.as_deref());
-    let files = user.map(|user| SandboxFiles::new(&app, directed, user));
+    let files = user.map(|user| BoxFiles::new(&app, directed, user));
     let written = upload::receive(files, query.path.as_deref(), &headers, body).await?;
     Ok(Json(written.into_iter().map(Written::from).collect()))
 }
@@ -107,7 +109,7 @@ async fn compose(State(app): State<App>, directed: Directed, request: Request) -
     let bytes = read_all(request, limits::COMPOSE_BODY_BYTES_MAX).await?;
     let body: ComposeBody =
         serde_json::from_slice(&bytes).map_err(|error| E2bFailure::invalid(format!("invalid body: {error}")))?;
-    let files = SandboxFiles::new(&app, directed, user(body.username.as_deref())?);
+    let files = BoxFiles::new(&app, directed, user(body.username.as_deref())?);
     let sources = body.source_paths.iter().map(|path| files.path(path)).collect::<Result<_, _>>();
     let path = files.path(&body.destination).map_err(told)?;
     let work = Work::Join { sources: sources.map_err(told)?, path, bytes_max: limits::FILE_BYTES_MAX };

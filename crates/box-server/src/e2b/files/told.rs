@@ -8,7 +8,7 @@ use crate::e2b::connect::SANDBOX_NOT_FOUND;
 use crate::e2b::failure::E2bFailure;
 
 /// What a client is told.
-pub(super) fn told(error: Error) -> E2bFailure {
+pub(in crate::e2b) fn told(error: Error) -> E2bFailure {
     let trouble = match error {
         // A number of its own: 404 is a file that is not there.
         Error::Gone { .. } | Error::SessionNotFound { .. } => {

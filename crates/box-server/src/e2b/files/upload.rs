@@ -12,10 +12,9 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 use super::form::{Form, FormTrouble, PartHead, Piece};
 use super::metadata;
 use super::pieces::Pieces;
-use super::told::told;
 use crate::body::announced;
+use crate::e2b::box_files::BoxFiles;
 use crate::e2b::failure::E2bFailure;
-use crate::e2b::sandbox_files::SandboxFiles;
 use crate::limits;
 
 /// The name of parts that are files. Others are nothing to us.
@@ -24,7 +23,7 @@ const FILE: &str = "file";
 /// Takes all files of a body. Where they go stands in the address for one, and in the form for several. Whoever is refused is first
 /// let say everything: a client that still writes would see a broken connection instead of the reason.
 pub(super) async fn receive(
-    files: Result<SandboxFiles, E2bFailure>,
+    files: Result<BoxFiles, E2bFailure>,
     path: Option<&str>,
     headers: &HeaderMap,
     body: Body,
@@ -43,8 +42,8 @@ pub(super) async fn receive(
             "application/octet-stream" => {
                 let path = path.filter(|path| !path.is_empty());
                 let path = path.ok_or_else(|| E2bFailure::invalid("path is needed: where the file goes"))?;
-                let path = files.path(path).map_err(told)?;
-                Ok(vec![fill(&files, path, metadata, &mut pieces).await?])
+                let path = files.path(path).map_err(|error| files.told(error))?;
+                Ok(vec![fill(&files, path, Some(metadata), &mut pieces).await?])
             }
             _ => Err(E2bFailure::invalid("send multipart/form-data or application/octet-stream")),
         }
@@ -54,6 +53,17 @@ pub(super) async fn receive(
         pieces.discard().await;
     }
     received
+}
+
+/// Takes a body as one file, of which nothing else is said.
+pub(in crate::e2b) async fn receive_one(
+    files: &BoxFiles,
+    path: GuestPath,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Detail, E2bFailure> {
+    check_size(headers)?;
+    fill(files, path, None, &mut Pieces::new(headers, body)?).await
 }
 
 fn check_size(headers: &HeaderMap) -> Result<(), E2bFailure> {
@@ -66,7 +76,7 @@ fn check_size(headers: &HeaderMap) -> Result<(), E2bFailure> {
 }
 
 async fn receive_form(
-    files: &SandboxFiles,
+    files: &BoxFiles,
     path: Option<&str>,
     metadata: Vec<(String, String)>,
     mut parts: Parts<'_>,
@@ -80,11 +90,11 @@ async fn receive_form(
         let named = path.map(str::to_owned).or(head.file_name).filter(|name| !name.is_empty());
         let named =
             named.ok_or_else(|| E2bFailure::invalid("a part of the form has no filename, and there is no path"))?;
-        let to = files.path(&named).map_err(told)?;
+        let to = files.path(&named).map_err(|error| files.told(error))?;
         if !known.insert(to.clone()) {
             return Err(E2bFailure::invalid(format!("{to} comes twice; send each file once")));
         }
-        written.push(fill(files, to, metadata.clone(), &mut parts).await?);
+        written.push(fill(files, to, Some(metadata.clone()), &mut parts).await?);
     }
     if written.is_empty() {
         return Err(E2bFailure::invalid("the form has no part named `file`"));
@@ -148,9 +158,9 @@ fn broken(trouble: FormTrouble) -> E2bFailure {
 
 /// Gives a file to an errand. What breaks off ends the errand before it hears of an end.
 async fn fill(
-    files: &SandboxFiles,
+    files: &BoxFiles,
     path: GuestPath,
-    metadata: Vec<(String, String)>,
+    metadata: Option<Vec<(String, String)>>,
     source: &mut impl Source,
 ) -> Result<Detail, E2bFailure> {
     let (near, far) = tokio::io::duplex(limits::UPLOAD_BUFFER_BYTES);
@@ -163,7 +173,7 @@ async fn fill(
             Err(failure) => return Err(failure),
         },
     };
-    done.map_err(told)
+    done.map_err(|error| files.told(error))
 }
 
 /// Passes bytes on to their end.

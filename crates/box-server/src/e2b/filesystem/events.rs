@@ -10,9 +10,9 @@ use box_wire::{GuestPath, Work};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::time::Instant;
 
+use crate::e2b::box_files::{BoxFiles, METADATA};
 use crate::e2b::connect::told;
 use crate::e2b::entries::entry_info;
-use crate::e2b::sandbox_files::{METADATA, SandboxFiles};
 
 /// A directory of which everything that happens is told.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Followed {
 
 impl Followed {
     /// Nothing is missed from when this returns.
-    pub(super) async fn begin(files: &SandboxFiles, request: &WatchDirRequest) -> Result<Self, RpcError> {
+    pub(super) async fn begin(files: &BoxFiles, request: &WatchDirRequest) -> Result<Self, RpcError> {
         let path = files.path(&request.path).map_err(told)?;
         let work = Work::Follow {
             path: path.clone(),

@@ -17,10 +17,10 @@ use box_wire::{TroubleCode, Work};
 use http::HeaderMap;
 
 use self::watchers::Watchers;
+use super::box_files::BoxFiles;
 use super::connect::{self, Streamed, Unary, told};
 use super::directed::Directed;
 use super::entries::entry_info;
-use super::sandbox_files::SandboxFiles;
 use crate::app::App;
 
 /// What can be asked.
@@ -39,8 +39,8 @@ pub(super) fn routes() -> Router<App> {
 }
 
 /// The files that a call is about.
-fn files(app: &App, directed: Directed, headers: &HeaderMap) -> Result<SandboxFiles, RpcError> {
-    Ok(SandboxFiles::new(app, directed, connect::user(headers)?))
+fn files(app: &App, directed: Directed, headers: &HeaderMap) -> Result<BoxFiles, RpcError> {
+    Ok(BoxFiles::new(app, directed, connect::user(headers)?))
 }
 
 async fn stat(
@@ -166,8 +166,8 @@ async fn create_watcher(
     Unary(request): Unary<WatchDirRequest>,
 ) -> Response {
     let answer = async {
+        let place = watchers.reserve(&directed.sandbox)?;
         let files = files(&app, directed, &headers)?;
-        let place = watchers.reserve(&files.sandbox)?;
         let followed = events::Followed::begin(&files, &request).await?;
         Ok(WatcherId { watcher_id: place.keep(followed, &app) })
     };

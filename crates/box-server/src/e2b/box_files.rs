@@ -1,36 +1,56 @@
-//! The files of a sandbox, as one of its users names them and is told of them.
+//! The files of a sandbox or of a volume, as one of the users of its box sees them and is told of them.
 
 use box_core::profile::Account;
 use box_core::service::{ErrandBytes, ErrandCall, NO_INPUT};
 use box_core::session::SessionRequest;
 use box_core::{Caller, Error, Service, SessionId};
-use box_e2b_wire::{BoxUser, SandboxId};
+use box_e2b_wire::BoxUser;
 use box_wire::errand::{Attributes, Detail};
 use box_wire::{Answer, GuestPath, Trouble, TroubleCode, User, Work};
 use tokio::io::AsyncRead;
 
 use crate::app::App;
 use crate::e2b::directed::{Acting, Directed};
+use crate::e2b::failure::E2bFailure;
+use crate::e2b::files;
 
 /// How the names of extended attributes begin in which clients keep what they say of a file.
 pub(crate) const METADATA: &str = "user.e2b.";
 
-/// The files of a sandbox, as one of its users sees them.
+/// The files of a box, as one of its users sees them.
 #[derive(Debug)]
-pub(crate) struct SandboxFiles {
-    service: Service,
-    caller: Caller,
-    session: SessionId,
-    pub(crate) sandbox: SandboxId,
-    user: BoxUser,
-    acting: Option<User>,
+pub(crate) struct BoxFiles {
+    pub(super) service: Service,
+    pub(super) caller: Caller,
+    pub(super) session: SessionId,
+    /// How the session is to be, where it may be made for this.
+    pub(super) request: SessionRequest,
+    /// The tree outside of which nothing is touched.
+    pub(super) root: GuestPath,
+    pub(super) user: BoxUser,
+    /// What clients are told when something goes wrong.
+    pub(super) tells: fn(Error) -> E2bFailure,
 }
 
-impl SandboxFiles {
+impl BoxFiles {
     /// Those of the sandbox that a request is meant for.
     pub(crate) fn new(app: &App, directed: Directed, user: BoxUser) -> Self {
-        let Directed { caller, session, sandbox, .. } = directed;
-        Self { service: app.service().clone(), caller, session, sandbox, user, acting: user.wire() }
+        let Directed { caller, session, .. } = directed;
+        Self {
+            service: app.service().clone(),
+            caller,
+            session,
+            // Files never make a sandbox.
+            request: SessionRequest::of_existing(),
+            root: GuestPath::root(),
+            user,
+            tells: files::told,
+        }
+    }
+
+    /// What a client is told.
+    pub(crate) fn told(&self, error: Error) -> E2bFailure {
+        (self.tells)(error)
     }
 
     /// The path that a client means.
@@ -40,7 +60,7 @@ impl SandboxFiles {
 
     /// Asks for something that takes no bytes. What the user may not, root does for it: in E2B's sandboxes files are everybody's.
     pub(crate) async fn ask(&self, work: Work) -> Result<(Answer, ErrandBytes), Error> {
-        match self.give(self.acting, work.clone(), NO_INPUT).await {
+        match self.give(self.user.wire(), work.clone(), NO_INPUT).await {
             Err(denied) if self.may_ask_root(&denied) => self
                 .give(Some(User::ROOT), on_behalf(work), NO_INPUT)
                 .await
@@ -49,15 +69,20 @@ impl SandboxFiles {
         }
     }
 
-    /// Asks for something, with bytes where it takes some. Files never make a session.
+    /// Asks root for something that takes no bytes and that nobody else may.
+    pub(crate) async fn ask_root(&self, work: Work) -> Result<(Answer, ErrandBytes), Error> {
+        self.give(Some(User::ROOT), work, NO_INPUT).await
+    }
+
+    /// Asks for something, with bytes where it takes some.
     async fn give<I: AsyncRead + Unpin>(
         &self,
         user: Option<User>,
         work: Work,
         input: Option<I>,
     ) -> Result<(Answer, ErrandBytes), Error> {
-        let call = ErrandCall { user, ..ErrandCall::new(work) };
-        self.service.errand(&self.caller, &self.session, &SessionRequest::of_existing(), call, input).await
+        let call = ErrandCall { user, root: self.root.clone(), ..ErrandCall::new(work) };
+        self.service.errand(&self.caller, &self.session, &self.request, call, input).await
     }
 
     fn may_ask_root(&self, error: &Error) -> bool {
@@ -77,18 +102,18 @@ impl SandboxFiles {
         }
     }
 
-    /// Fills a file with bytes and with what is said of it.
+    /// Fills a file with bytes, and with what is said of it where that is kept.
     pub(crate) async fn fill<I: AsyncRead + Unpin>(
         &self,
         path: GuestPath,
-        metadata: Vec<(String, String)>,
+        metadata: Option<Vec<(String, String)>>,
         bytes_max: u64,
         input: I,
     ) -> Result<Detail, Error> {
-        let attributes = Some(Attributes { prefix: METADATA.to_owned(), values: metadata });
+        let attributes = metadata.map(|values| Attributes { prefix: METADATA.to_owned(), values });
         let work = in_detail(Work::Fill { path: path.clone(), bytes_max, attributes });
         let (user, work) = match self.reach(path).await? {
-            Reached::Directly => (self.acting, work),
+            Reached::Directly => (self.user.wire(), work),
             Reached::ThroughRoot => (Some(User::ROOT), on_behalf(work)),
         };
         detail_of(self.give(user, work, Some(input)).await?.0)
@@ -101,7 +126,7 @@ impl SandboxFiles {
             return Ok(Reached::Directly);
         }
         let work = Work::Reach { path };
-        match self.give(self.acting, work.clone(), NO_INPUT).await {
+        match self.give(self.user.wire(), work.clone(), NO_INPUT).await {
             Err(denied) if self.may_ask_root(&denied) => match self.give(Some(User::ROOT), work, NO_INPUT).await {
                 Ok(_) => Ok(Reached::ThroughRoot),
                 Err(error) => Err(denied_unless(error, denied)),
@@ -141,7 +166,7 @@ fn detail_of(answer: Answer) -> Result<Detail, Error> {
     }
 }
 
-fn unexpected(answer: &Answer) -> Error {
+pub(super) fn unexpected(answer: &Answer) -> Error {
     let name: String = format!("{answer:?}").chars().take_while(char::is_ascii_alphanumeric).collect();
     Error::Protocol(box_wire::FrameError::Malformed {
         kind: box_wire::Kind::Stdout,
@@ -162,15 +187,20 @@ fn resolve(home: &str, text: &str) -> Result<GuestPath, Trouble> {
         None if text.starts_with('/') => text.to_owned(),
         None => format!("{home}/{text}"),
     };
+    GuestPath::parse("path", &by_the_letter(&whole)).map_err(|error| invalid(error.to_string()))
+}
+
+/// An absolute path without `.` and `..`, which are taken as they are written and not as links would have them.
+pub(super) fn by_the_letter(text: &str) -> String {
     let mut parts = Vec::new();
-    for part in whole.split('/') {
+    for part in text.split('/') {
         match part {
             "" | "." => {}
             ".." => drop(parts.pop()),
             part => parts.push(part),
         }
     }
-    GuestPath::parse("path", &format!("/{}", parts.join("/"))).map_err(|error| invalid(error.to_string()))
+    format!("/{}", parts.join("/"))
 }
 
 #[cfg(test)]

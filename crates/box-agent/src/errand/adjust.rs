@@ -1,0 +1,30 @@
+//! Who may do what with a file, and whose it is.
+
+use box_wire::errand::Entry;
+use box_wire::{GuestPath, Trouble};
+use rustix::fs::{AtFlags, Gid, Mode, Uid};
+use rustix::io::Errno;
+
+use super::files::entry;
+use super::place::{Place, by_descriptor};
+use super::trouble;
+
+/// Changes what is to change, and tells what came of it.
+pub(super) fn adjust(
+    place: &Place,
+    path: &GuestPath,
+    mode: Option<u32>,
+    (uid, gid): (Option<u32>, Option<u32>),
+) -> Result<Entry, Trouble> {
+    let failed = |error: Errno| trouble(path.as_str(), error);
+    let found = place.find(path)?;
+    // The bits first: who gives a file away may not change them any more.
+    if let Some(mode) = mode {
+        rustix::fs::chmod(by_descriptor(&found), Mode::from_raw_mode(mode)).map_err(failed)?;
+    }
+    if uid.is_some() || gid.is_some() {
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        rustix::fs::chownat(&found, "", uid, gid, AtFlags::EMPTY_PATH).map_err(failed)?;
+    }
+    entry(&found, path.as_str())
+}

@@ -1,0 +1,111 @@
+//! Volumes made, listed, shown and removed.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use box_core::store::VolumeRow;
+use box_core::{Caller, Error};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::body::Sent;
+use super::owner::Owner;
+use crate::app::App;
+use crate::e2b::failure::E2bFailure;
+use crate::e2b::volumes;
+use crate::limits;
+
+/// What is sent to make one.
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    name: Option<String>,
+}
+
+/// A volume in a list.
+#[derive(Debug, Serialize)]
+pub(super) struct ListedView {
+    #[serde(rename = "volumeID")]
+    id: String,
+    name: String,
+}
+
+/// A volume for whoever is to use it.
+#[derive(Debug, Serialize)]
+pub(super) struct OpenView {
+    #[serde(flatten)]
+    listed: ListedView,
+    token: String,
+}
+
+impl From<&VolumeRow> for ListedView {
+    fn from(row: &VolumeRow) -> Self {
+        Self { id: row.id.clone(), name: row.name.clone() }
+    }
+}
+
+impl From<&VolumeRow> for OpenView {
+    fn from(row: &VolumeRow) -> Self {
+        Self { listed: row.into(), token: row.token.clone() }
+    }
+}
+
+/// `GET /volumes`
+pub(super) async fn list(State(app): State<App>, Owner(caller): Owner) -> Result<Json<Vec<ListedView>>, E2bFailure> {
+    let all = app.e2b().volumes().all(&caller.tenant).await?;
+    Ok(Json(all.iter().map(|row| (&**row).into()).collect()))
+}
+
+/// `POST /volumes`
+pub(super) async fn create(
+    State(app): State<App>,
+    Owner(caller): Owner,
+    Sent(asked): Sent<Asked>,
+) -> Result<(StatusCode, Json<OpenView>), E2bFailure> {
+    let name = checked(asked.name)?;
+    let making = app.clone();
+    let made = to_the_end(&app, async move { making.e2b().volumes().make(caller.tenant, name).await }).await?;
+    Ok((StatusCode::CREATED, Json((&*made).into())))
+}
+
+/// `GET /volumes/{id}`
+pub(super) async fn show(
+    State(app): State<App>,
+    Owner(caller): Owner,
+    Path(id): Path<String>,
+) -> Result<Json<OpenView>, E2bFailure> {
+    let row = app.e2b().volumes().find(&id).await?.filter(|row| row.tenant == caller.tenant);
+    Ok(Json((&*row.ok_or_else(|| volumes::absent(&id))?).into()))
+}
+
+/// `DELETE /volumes/{id}`
+pub(super) async fn remove(
+    State(app): State<App>,
+    Owner(caller): Owner,
+    Path(id): Path<String>,
+) -> Result<StatusCode, E2bFailure> {
+    let removing = app.clone();
+    to_the_end(&app, async move { remove_all(&removing, &caller, &id).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn remove_all(app: &App, caller: &Caller, id: &str) -> Result<(), E2bFailure> {
+    let row = app.e2b().volumes().forget(app, &caller.tenant, id).await?;
+    volumes::clear(app, &row).await;
+    Ok(())
+}
+
+fn checked(name: Option<String>) -> Result<String, E2bFailure> {
+    let most = limits::E2B_VOLUME_NAME_BYTES_MAX;
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    let fits = |name: &String| (1..=most).contains(&name.len()) && name.bytes().all(good);
+    let bad = || E2bFailure::invalid(format!("name has 1 to {most} letters, digits, dashes and underscores"));
+    name.filter(fits).ok_or_else(bad)
+}
+
+/// Does something to its end, whether or not whoever asked stays.
+async fn to_the_end<T: Send + 'static>(
+    app: &App,
+    work: impl Future<Output = Result<T, E2bFailure>> + Send + 'static,
+) -> Result<T, E2bFailure> {
+    let done = app.tasks().spawn(work).await;
+    done.unwrap_or_else(|error| Err(Error::io("looking after volumes", std::io::Error::other(error)).into()))
+}
