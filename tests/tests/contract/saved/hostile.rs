@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use box_core::{Account, BoxSpec, Error, Profile};
+use box_core::{Account, BoxSpec, Dimension, Error, Level, Profile};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground};
 use box_wire::User;
@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
     crate::cases![
         what_is_no_saved_box_is_refused_and_leaves_nothing,
         a_saved_box_that_does_not_fit_is_refused_by_name,
+        a_saved_box_counts_as_memory_of_the_new_one,
         an_archive_cannot_make_the_host_part_of_a_box,
         nobody_looks_into_who_saves,
     ]
@@ -74,6 +75,25 @@ async fn a_saved_box_that_does_not_fit_is_refused_by_name(ground: Arc<Ground>) -
     ensure!(told.contains("disk_mb"), "{told}");
     let again = ground.make(&seeded(&spec, &saved)).await?;
     ensure!(again.check("stat -c %s /workspace/large").await? == (24 << 20).to_string());
+    Ok(())
+}
+
+async fn a_saved_box_counts_as_memory_of_the_new_one(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::NeverSaved)?;
+    let spec = BoxSpec { disk_mb: 256, memory_mb: 512, ..writable() };
+    let one = ground.make(&spec).await?;
+    let memory = one.handle.guarantees.iter().find(|guarantee| guarantee.dimension == Dimension::Memory);
+    if memory.is_none_or(|guarantee| guarantee.level != Level::Hard) {
+        return skip("memory is not limited here".to_owned());
+    }
+    one.check("head -c 96M /dev/zero | tr '\\0' x > /workspace/large").await?;
+    let saved = save(&ground, &one, None).await?;
+    let small = seeded(&BoxSpec { memory_mb: 64, ..spec.clone() }, &saved);
+    let told = refusal(&ground, &small).await?;
+    ensure!(told.contains("memory_mb"), "{told}");
+    let again = ground.make(&seeded(&spec, &saved)).await?;
+    let used = ground.backend.stats(&again.handle).await?.memory_bytes;
+    ensure!(used.is_some_and(|bytes| bytes > 90 << 20), "what was seeded is not counted: {used:?}");
     Ok(())
 }
 
