@@ -97,6 +97,9 @@ async fn a_saved_box_counts_as_memory_of_the_new_one(ground: Arc<Ground>) -> Res
     Ok(())
 }
 
+/// Directories, and links with where they lead.
+type Links<'a> = Vec<(&'a str, Option<&'a Path>)>;
+
 /// An archive of directories and links, ended as it should be.
 fn archive(path: &Path, entries: &[(&str, Option<&Path>)]) -> Result<()> {
     let mut archive = Builder::new(fs::File::create(path)?);
@@ -135,7 +138,7 @@ async fn an_archive_cannot_make_the_host_part_of_a_box(ground: Arc<Ground>) -> R
     let out = Some(outside.as_path());
     let usr = "places/%2Fusr";
     let read_only = Profile::default().spec();
-    let table: [(&BoxSpec, Vec<(&str, Option<&Path>)>); 9] = [
+    let table: [(&BoxSpec, Links<'_>); 9] = [
         (&writable(), vec![("places", None), (usr, out)]),
         (&writable(), vec![("places", None), (usr, None), ("places/%2Fusr/upper", out)]),
         (&writable(), vec![("places", None), (usr, None), ("places/%2Fusr/work", out)]),
