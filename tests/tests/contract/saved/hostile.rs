@@ -174,15 +174,21 @@ async fn an_archive_cannot_make_the_host_part_of_a_box(ground: Arc<Ground>) -> R
     Ok(())
 }
 
+/// Where all are one user, how many descriptors somebody has can be seen, but not what they are.
 const LOOK: &str = "import os\n\
     seen = []\n\
-    for pid in filter(str.isdigit, os.listdir('/proc')):\n\
-    \x20   if int(pid) in (os.getpid(), os.getppid()): continue\n\
-    \x20   for name in ('fd', 'fd/3', 'cwd', 'root', 'environ', 'maps', 'mem'):\n\
-    \x20       try: (os.listdir if name in ('fd', 'root', 'cwd') else lambda p: os.close(os.open(p, os.O_RDONLY)))(f'/proc/{pid}/{name}')\n\
-    \x20       except OSError: continue\n\
-    \x20       seen.append((pid, open(f'/proc/{pid}/comm').read().strip(), name))\n\
-    print(len(os.listdir('/proc')) > 0, seen)";
+    def look(path, how):\n\
+    \x20   try: how(path)\n\
+    \x20   except OSError: return\n\
+    \x20   seen.append((path, open('/'.join(path.split('/')[:3]) + '/comm').read()))\n\
+    others = [f'/proc/{pid}' for pid in os.listdir('/proc') if pid.isdigit() and int(pid) not in (os.getpid(), os.getppid())]\n\
+    for other in others:\n\
+    \x20   for number in range(20):\n\
+    \x20       look(f'{other}/fd/{number}', os.readlink)\n\
+    \x20       look(f'{other}/fd/{number}', lambda path: os.close(os.open(path, os.O_PATH)))\n\
+    \x20   for name in ('cwd', 'root'): look(f'{other}/{name}', os.listdir)\n\
+    \x20   for name in ('environ', 'maps', 'mem'): look(f'{other}/{name}', lambda path: open(path, 'rb').read(1))\n\
+    print(len(others) > 0, seen)";
 
 /// Who saves sees more of the box than its users do.
 async fn nobody_looks_into_who_saves(ground: Arc<Ground>) -> Result<()> {
