@@ -229,6 +229,9 @@ pub enum Work {
         /// Its group, when that is to change.
         gid: Option<u32>,
     },
+    /// Everything that the box made its own, as a tar archive from which another box can be seeded. It goes on running meanwhile; what
+    /// whoever asks may not read is left out. Answered with [`Answer::Done`], then the archive.
+    Save,
 }
 
 /// What an errand can do to files.
@@ -268,7 +271,8 @@ impl Work {
             | Self::Grep { .. }
             | Self::Space { .. }
             | Self::Follow { .. }
-            | Self::Reach { .. } => Effect::Reads,
+            | Self::Reach { .. }
+            | Self::Save => Effect::Reads,
         }
     }
 }

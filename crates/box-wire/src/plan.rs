@@ -22,6 +22,8 @@ pub struct Plan {
     pub trees: Vec<Tree>,
     /// Where everything that the box owns is stored.
     pub storage: Storage,
+    /// Which of the descriptors sent with the plan is an archive of a saved box, with which the storage is filled first.
+    pub seed: Option<DescriptorIndex>,
     /// How the root is made.
     pub root: Root,
     /// File system steps, in order.
@@ -209,8 +211,17 @@ pub enum Step {
         /// What it says.
         target: String,
     },
-    /// Write a small file.
+    /// Write a small file in the place of what has its name.
     File {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Contents.
+        contents: Vec<u8>,
+    },
+    /// Write a small file where nothing is.
+    Provide {
         /// Where.
         path: GuestPath,
         /// Permission bits.
