@@ -1,5 +1,7 @@
 //! What is remembered across restarts of the server. The service holds the truth while it runs; this is its memory.
 
+mod template;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -15,6 +17,8 @@ use crate::mcp::McpServerName;
 use crate::session::{SessionConfig, SessionId, SessionState};
 use crate::token::TokenRow;
 use crate::{BackendName, Handle, Result};
+
+pub use template::{TemplateBase, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
 
 /// A memory that survives the server.
 #[async_trait]
@@ -36,6 +40,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What is remembered of sandboxes besides their sessions, of all tenants.
     async fn sandboxes(&self) -> Result<Vec<SandboxRow>>;
+
+    /// Saved boxes, of all tenants.
+    async fn templates(&self) -> Result<Vec<TemplateRow>>;
 }
 
 /// What a writer waits for.
@@ -74,6 +81,10 @@ pub enum Change {
     PutSandbox(Box<SandboxRow>),
     /// A sandbox is forgotten.
     DeleteSandbox(SessionKey),
+    /// A saved box, new or changed.
+    PutTemplate(Box<TemplateRow>),
+    /// A saved box is forgotten.
+    DeleteTemplate(TemplateKey),
 }
 
 /// Everything that is remembered of sessions.

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use box_core::backend::{Finding, FindingState};
 use box_core::call::{Cursor, ExecInfo, ExecStatus, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
-use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, SessionKey, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, SessionKey, TemplateKey, TemplateRow, Wait};
 use box_core::token::{TokenRow, mint};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
@@ -98,11 +98,12 @@ impl Visitors {
     }
 }
 
-/// A memory that forgets everything but sandboxes.
+/// A memory that forgets everything but sandboxes and saved boxes.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryStore {
     tokens: Mutex<Vec<TokenRow>>,
     sandboxes: Mutex<BTreeMap<SessionKey, SandboxRow>>,
+    templates: Mutex<BTreeMap<TemplateKey, TemplateRow>>,
     reads: AtomicU32,
     broken: AtomicBool,
 }
@@ -132,10 +133,12 @@ impl Store for MemoryStore {
     }
 
     async fn write(&self, change: Change, _wait: Wait) -> Result<()> {
-        let mut sandboxes = self.sandboxes.lock().unwrap();
+        let (mut sandboxes, mut templates) = (self.sandboxes.lock().unwrap(), self.templates.lock().unwrap());
         match change {
             Change::PutSandbox(row) => drop(sandboxes.insert(row.key.clone(), *row)),
             Change::DeleteSandbox(key) => drop(sandboxes.remove(&key)),
+            Change::PutTemplate(row) => drop(templates.insert(row.key.clone(), *row)),
+            Change::DeleteTemplate(key) => drop(templates.remove(&key)),
             _ => {}
         }
         Ok(())
@@ -159,6 +162,10 @@ impl Store for MemoryStore {
 
     async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
         Ok(self.sandboxes.lock().unwrap().values().cloned().collect())
+    }
+
+    async fn templates(&self) -> Result<Vec<TemplateRow>> {
+        Ok(self.templates.lock().unwrap().values().cloned().collect())
     }
 }
 

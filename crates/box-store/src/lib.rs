@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, TemplateRow, Wait};
 use box_core::token::TokenRow;
 use box_core::{Error, Result, Store};
 use rusqlite::Connection;
@@ -103,6 +103,10 @@ impl Store for SqliteStore {
 
     async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
         self.ask(read::sandboxes).await
+    }
+
+    async fn templates(&self) -> Result<Vec<TemplateRow>> {
+        self.ask(read::templates).await
     }
 }
 

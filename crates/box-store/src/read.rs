@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use box_core::store::{ExecRow, Loaded, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow};
+use box_core::store::{ExecRow, Loaded, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, TemplateRow};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use rusqlite::types::ValueRef;
@@ -40,6 +40,11 @@ pub(crate) fn mcp_servers(connection: &mut Connection) -> Result<Vec<McpServerRo
 
 /// What is remembered of all sandboxes.
 pub(crate) fn sandboxes(connection: &mut Connection) -> Result<Vec<SandboxRow>> {
+    list(connection)
+}
+
+/// All saved boxes.
+pub(crate) fn templates(connection: &mut Connection) -> Result<Vec<TemplateRow>> {
     list(connection)
 }
 

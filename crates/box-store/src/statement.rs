@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SandboxRow, SessionRow};
+use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SandboxRow, SessionRow, TemplateRow};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use box_wire::Invalid;
 use rusqlite::{Connection, params_from_iter};
 
-use crate::record::{Record, keys_in_session, mcp_server_keys, session_keys};
+use crate::record::{Record, keys_in_session, mcp_server_keys, session_keys, template_keys};
 
 /// Largest row. What holds the most is an environment; one that passed every other check stays far below.
 pub(crate) const ROW_BYTES_MAX: usize = 16 << 20;
@@ -33,6 +33,7 @@ impl Statement {
             Change::PutToken(row) => Self::put(row.as_ref()),
             Change::PutMcpServer(row) => Self::put(row.as_ref()),
             Change::PutSandbox(row) => Self::put(row.as_ref()),
+            Change::PutTemplate(row) => Self::put(row.as_ref()),
             // Execs and processes go with their session: the schema says so.
             Change::DeleteSession(key) => Ok(Self::delete(
                 SessionRow::KIND,
@@ -61,6 +62,11 @@ impl Statement {
                 SandboxRow::KIND,
                 "DELETE FROM sandboxes WHERE tenant = ?1 AND id = ?2",
                 session_keys(key),
+            )),
+            Change::DeleteTemplate(key) => Ok(Self::delete(
+                TemplateRow::KIND,
+                "DELETE FROM templates WHERE tenant = ?1 AND id = ?2",
+                template_keys(key),
             )),
         }
     }

@@ -14,7 +14,7 @@ use crate::backend::{
 use crate::call::ExecCall;
 use crate::profile::ProfileDraft;
 use crate::session::{SessionFilter, SessionRequest, SessionState};
-use crate::store::{Change, Loaded, McpServerRow, SandboxRow, SessionRow, Wait};
+use crate::store::{Change, Loaded, McpServerRow, SandboxRow, SessionRow, TemplateRow, Wait};
 use crate::token::TokenRow;
 use crate::{BoxSpec, Guarantees};
 
@@ -154,6 +154,10 @@ impl Store for Memory {
     }
 
     async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
+        Ok(Vec::new())
+    }
+
+    async fn templates(&self) -> Result<Vec<TemplateRow>> {
         Ok(Vec::new())
     }
 }

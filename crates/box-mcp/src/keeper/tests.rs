@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use box_core::backend::Standby;
 use box_core::mcp::{McpAccess, McpErrorPhase, McpServerInfo, McpServers, McpStatus, McpSwitch, McpTested};
-use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, TemplateRow, Wait};
 use box_core::token::TokenRow;
 use box_core::{BackendName, Scope, ServiceConfig};
 use serde_json::json;
@@ -47,6 +47,9 @@ impl Store for Memory {
         Ok(self.0.lock().unwrap().values().cloned().collect())
     }
     async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
+        Ok(Vec::new())
+    }
+    async fn templates(&self) -> Result<Vec<TemplateRow>> {
         Ok(Vec::new())
     }
 }

@@ -8,3 +8,4 @@ mod processes;
 mod rows;
 mod sandboxes;
 mod store;
+mod templates;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use box_core::Store;
 use box_core::session::SessionState::{Creating, Lost, Running};
 use box_core::store::{
-    Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, Wait,
+    Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, TemplateKey,
+    TemplateRow, Wait,
 };
 use box_core::token::TokenRow;
 use box_store::SqliteStore;
@@ -22,6 +23,7 @@ struct Model {
     tokens: BTreeMap<String, TokenRow>,
     mcp_servers: BTreeMap<McpServerKey, McpServerRow>,
     sandboxes: BTreeMap<SessionKey, SandboxRow>,
+    templates: BTreeMap<TemplateKey, TemplateRow>,
 }
 
 impl Model {
@@ -48,6 +50,8 @@ impl Model {
             Change::DeleteMcpServer(key) => drop(self.mcp_servers.remove(&key)),
             Change::PutSandbox(row) => drop(self.sandboxes.insert(row.key.clone(), *row)),
             Change::DeleteSandbox(key) => drop(self.sandboxes.remove(&key)),
+            Change::PutTemplate(row) => drop(self.templates.insert(row.key.clone(), *row)),
+            Change::DeleteTemplate(key) => drop(self.templates.remove(&key)),
         }
     }
 
@@ -62,7 +66,10 @@ impl Model {
         let mcp_servers = mcp_servers.into_iter().map(|row| Change::PutMcpServer(Box::new(row)));
         let sandboxes = store.sandboxes().await.unwrap();
         let sandboxes = sandboxes.into_iter().map(|row| Change::PutSandbox(Box::new(row)));
-        for change in sessions.chain(execs).chain(processes).chain(tokens).chain(mcp_servers).chain(sandboxes) {
+        let templates = store.templates().await.unwrap();
+        let templates = templates.into_iter().map(|row| Change::PutTemplate(Box::new(row)));
+        let of_sessions = sessions.chain(execs).chain(processes);
+        for change in of_sessions.chain(tokens).chain(mcp_servers).chain(sandboxes).chain(templates) {
             model.apply(change);
         }
         model
@@ -80,6 +87,10 @@ fn any_id() -> impl Strategy<Value = String> {
 
 fn any_mcp_key() -> impl Strategy<Value = McpServerKey> {
     (0..2, any_id()).prop_map(|(tenant, name)| rows::mcp_key(&format!("t{tenant}"), &name))
+}
+
+fn any_template_key() -> impl Strategy<Value = TemplateKey> {
+    (0..2, any_id()).prop_map(|(tenant, id)| rows::template_key(&format!("t{tenant}"), &id))
 }
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -101,6 +112,9 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => (any_key(), any::<u64>())
             .prop_map(|(key, number)| Change::PutSandbox(Box::new(rows::sandbox(&key, number)))),
         1 => any_key().prop_map(Change::DeleteSandbox),
+        2 => (any_template_key(), any::<u64>())
+            .prop_map(|(key, number)| Change::PutTemplate(Box::new(rows::template(&key, number)))),
+        1 => any_template_key().prop_map(Change::DeleteTemplate),
     ]
 }
 
