@@ -242,6 +242,7 @@ impl Profile {
             home: spec::workspace(),
             syscalls: self.syscalls,
             persistence: Persistence::Memory,
+            seed: None,
             dies_with_maker: false,
             keeps_journal: false,
             floors: Floors::default(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use box_wire::{GuestPath, Invalid, User};
 use serde::{Deserialize, Serialize};
 
-use crate::{BackendName, Floors, Result, limits, mount_policy::Origin, quota};
+use crate::{BackendName, Error, Floors, Result, limits, mount_policy::Origin, quota};
 
 /// What a box shall be. Made from a [`crate::Profile`] and checked by [`BoxSpec::validate`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,6 +46,9 @@ pub struct BoxSpec {
     pub syscalls: SyscallSet,
     /// Where the box keeps what it stores.
     pub persistence: Persistence,
+    /// Archive of a saved box, on this machine, from which it is made. It differs from that box in its limits at most.
+    #[serde(default)]
+    pub seed: Option<PathBuf>,
     /// Whether the box dies with the process that made it.
     pub dies_with_maker: bool,
     /// Whether the box has a journal, in which the output of execs is kept while nobody listens.
@@ -182,6 +185,18 @@ impl BoxSpec {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a box that is made from a saved one, for backends that cannot do that.
+    pub fn refuse_seed(&self, backend: BackendName) -> Result<()> {
+        match &self.seed {
+            None => Ok(()),
+            Some(_) => Err(Error::Unavailable {
+                what: "a box made from a saved one".to_owned(),
+                reason: format!("the backend {backend} has no storage that it could fill"),
+                fix: "use the native backend".to_owned(),
+            }),
+        }
     }
 
     /// Bytes that the box can store outside of mounts.

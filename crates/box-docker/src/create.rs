@@ -78,6 +78,7 @@ pub(crate) struct Standing {
 /// Decides everything that can be refused, so that a refusal leaves nothing to undo.
 pub(crate) async fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
     spec.validate()?;
+    spec.refuse_seed(inner.client.kind.backend())?;
     if inner.facts.reach == Reach::Remote {
         remote::check(spec)?;
     }

@@ -101,6 +101,7 @@ impl Inner {
 
     async fn create(self: &Arc<Self>, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
         spec.validate()?;
+        spec.refuse_seed(BackendName::E2b)?;
         let sources = self.sources(&spec.mounts).await?;
         self.boxes.take(id)?;
         match self.make(id, spec, sources).await {

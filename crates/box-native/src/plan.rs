@@ -116,6 +116,7 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
         hostname: facts.id.as_str().to_owned(),
         trees: Vec::new(),
         storage: Storage::Tmpfs { bytes_max: spec.disk_bytes_max(), inodes_max: spec.disk_inodes_max() },
+        seed: None,
         root,
         steps: site.steps,
         root_read_only: spec.read_only_rootfs,

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use box_core::{BoxSpec, Error, Grant, Guarantees, Image, MountMode, Network, Persistence, Result};
+use box_core::{BackendName, BoxSpec, Error, Grant, Guarantees, Image, MountMode, Network, Persistence, Result};
 use box_host::cgroup::{self, BoxCgroup, DriverKind};
 use box_host::disk;
 use box_host::handover::{self, Baggage};
@@ -103,6 +103,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
 /// Decides everything that can be refused, so that a refusal leaves nothing to undo.
 fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
     spec.validate()?;
+    spec.refuse_seed(BackendName::Nsjail)?;
     if inner.way == Way::Paths {
         let unavailable = |what: &str, reason: &str, fix: &str| {
             let [what, reason, fix] = [what, reason, fix].map(str::to_owned);

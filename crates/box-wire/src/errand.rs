@@ -218,6 +218,9 @@ pub enum Work {
         /// Which file.
         path: GuestPath,
     },
+    /// Everything that the box made its own, as a tar archive from which another box can be seeded. It goes on running meanwhile; what
+    /// whoever asks may not read is left out. Answered with [`Answer::Done`], then the archive.
+    Save,
 }
 
 /// What an errand can do to files.
@@ -256,7 +259,8 @@ impl Work {
             | Self::Grep { .. }
             | Self::Space { .. }
             | Self::Follow { .. }
-            | Self::Reach { .. } => Effect::Reads,
+            | Self::Reach { .. }
+            | Self::Save => Effect::Reads,
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Plan {
     pub trees: Vec<Tree>,
     /// Where everything that the box owns is stored.
     pub storage: Storage,
+    /// Which of the descriptors sent with the plan is an archive of a saved box, with which the storage is filled first.
+    pub seed: Option<DescriptorIndex>,
     /// How the root is made.
     pub root: Root,
     /// File system steps, in order.

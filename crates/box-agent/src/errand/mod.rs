@@ -105,6 +105,7 @@ fn perform(place: &Place, work: &Work, output: &mut Output) -> Result<Told, Trou
             join::join(place, sources, path, *bytes_max).map(|entry| Told::Now(Answer::Entry(entry)))
         }
         Work::Reach { path } => reach::reach(place, path).map(|()| Told::Now(Answer::Done)),
+        Work::Save => Err(Trouble::new(TroubleCode::Unsupported, "this backend cannot save a box")),
         Work::OnBehalf { work, owner } => perform(&place.on_behalf(*owner), work, output),
         Work::InDetail { work, attributes } => match perform(place, work, output)? {
             Told::Now(answer) => Ok(Told::Now(Teller::new(place, attributes.as_deref()).answer(answer))),

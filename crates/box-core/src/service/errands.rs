@@ -165,7 +165,8 @@ fn usual_timeout_ms(work: &Work) -> u64 {
         | Work::Pack { .. }
         | Work::Unpack { .. }
         | Work::Fill { .. }
-        | Work::Join { .. } => limits::TRANSFER_TIMEOUT_MS,
+        | Work::Join { .. }
+        | Work::Save => limits::TRANSFER_TIMEOUT_MS,
         Work::InDetail { work, .. } | Work::OnBehalf { work, .. } => usual_timeout_ms(work),
         _ => limits::ERRAND_TIMEOUT_MS,
     }
@@ -193,6 +194,7 @@ fn operation(work: &Work) -> &'static str {
         Work::Edit { .. } => "file_edit",
         Work::Glob { .. } => "file_glob",
         Work::Grep { .. } => "file_grep",
+        Work::Save => "box_save",
     }
 }
 
@@ -220,5 +222,6 @@ fn subject(work: &Work) -> String {
         | Work::Follow { path, .. } => path.to_string(),
         Work::Move { from, to, .. } | Work::Relocate { from, to } => format!("{from} {to}"),
         Work::InDetail { work, .. } | Work::OnBehalf { work, .. } => subject(work),
+        Work::Save => "/".to_owned(),
     }
 }

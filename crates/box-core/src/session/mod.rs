@@ -5,6 +5,7 @@ mod request;
 mod resolve;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use box_wire::GuestPath;
 use jiff::Timestamp;
@@ -72,6 +73,10 @@ pub struct SessionConfig {
     pub on_timeout: OnTimeout,
     /// Environment of every command, before the command's own.
     pub env: Vec<(String, String)>,
+    /// Archive of a saved box from which its box was made, and is made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub seed: Option<PathBuf>,
     /// What its profile locked when it was made. Kept with it, because the profile may be another one by now; callers see it in
     /// the list of profiles.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

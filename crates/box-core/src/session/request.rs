@@ -45,6 +45,9 @@ pub struct SessionRequest {
     pub on_timeout: Option<OnTimeout>,
     /// Environment of every command of the session. Matters only when the session is made.
     pub env: Vec<(String, String)>,
+    /// Archive of a saved box, on this machine, from which the box is made. Only doors of this process name one, never their callers;
+    /// it matters only when the session is made.
+    pub seed: Option<PathBuf>,
     /// What the door handles in a way of its own.
     pub rules: DoorRules,
 }
@@ -276,6 +279,7 @@ impl SessionConfig {
             user: self.user.user(),
             root_capabilities: self.root_capabilities,
             home: self.home(rules)?,
+            seed: self.seed.clone(),
             backend: profile.backend.or(rules.backend),
             ..profile.spec()
         };

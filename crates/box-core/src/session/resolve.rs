@@ -79,6 +79,7 @@ impl SessionRequest {
             timeout_sec_max: self.longest_deadline(profile, caller_profile),
             on_timeout: asked.on_timeout.unwrap_or_default(),
             env: asked.env,
+            seed: asked.seed,
             locked: profile.locked.clone(),
         };
         config.validate()?;
