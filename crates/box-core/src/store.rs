@@ -18,7 +18,7 @@ use crate::session::{SessionConfig, SessionId, SessionState};
 use crate::token::TokenRow;
 use crate::{BackendName, Handle, Result};
 
-pub use template::{TemplateBase, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
+pub use template::{TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
 
 /// A memory that survives the server.
 #[async_trait]
@@ -240,6 +240,9 @@ pub struct SandboxRow {
     /// Directories that outlive it, by name, and where it has them.
     #[serde(default)]
     pub volume_mounts: Vec<SandboxVolume>,
+    /// What its template says holds in it.
+    #[serde(default)]
+    pub defaults: TemplateDefaults,
     /// The key of the call that made it, and a digest of what was asked.
     #[serde(default)]
     pub idempotency: Option<(String, String)>,
@@ -285,6 +288,7 @@ mod tests {
             allow_internet_access: None,
             network: Some(serde_json::json!({ "egressProxy": { "password": "sesame" } })),
             volume_mounts: Vec::new(),
+            defaults: TemplateDefaults::default(),
             idempotency: None,
         };
         let shown = format!("{:?}", Change::PutSandbox(Box::new(row)));

@@ -49,6 +49,20 @@ pub(crate) const E2B_ENDINGS_MAX: usize = 16;
 pub(crate) const E2B_LOG_ENTRIES_MAX: usize = 1000;
 /// Characters of a command that are shown in it.
 pub(crate) const E2B_LOG_COMMAND_CHARS_MAX: usize = 500;
+/// Snapshots and templates of one tenant.
+pub(crate) const E2B_SAVED_MAX: usize = 64;
+/// How long saving a sandbox may take.
+pub(crate) const E2B_SAVE_TIME_MAX: Duration = Duration::from_mins(15);
+/// Longest pause between two pieces of a sandbox that is saved.
+pub(crate) const E2B_SAVE_PAUSE_MAX: Duration = Duration::from_mins(1);
+/// Sandboxes that one fork makes.
+pub(crate) const E2B_FORKS_MAX: usize = 20;
+/// Those of them that are made at the same time.
+pub(crate) const E2B_FORKS_AT_ONCE: usize = 4;
+/// How long what begins with a sandbox may take to be ready.
+pub(crate) const E2B_READY_TIME_MAX: Duration = Duration::from_mins(1);
+/// How often it is asked whether it is.
+pub(crate) const E2B_READY_EVERY: Duration = Duration::from_millis(250);
 /// How often sandboxes are looked at when none comes to its end.
 pub(crate) const E2B_LOOK_EVERY: Duration = Duration::from_secs(5);
 

@@ -16,6 +16,7 @@ pub(crate) struct E2bTable {
     pub(crate) domain: Option<String>,
     pub(crate) default_timeout_sec: u64,
     pub(crate) max_timeout_sec: u64,
+    pub(crate) saved_mb_max: u64,
     pub(crate) templates: BTreeMap<String, TemplateTable>,
 }
 
@@ -33,7 +34,8 @@ pub(crate) struct TemplateTable {
 impl Config {
     /// What the door for E2B's clients is given. Templates of the operator stand beside the usual ones, or in their place.
     pub(crate) fn e2b_door(&self) -> Result<E2bConfig, Fault> {
-        let E2bTable { enabled, domain, default_timeout_sec, max_timeout_sec, templates } = self.e2b_door.clone();
+        let E2bTable { enabled, domain, default_timeout_sec, max_timeout_sec, saved_mb_max, templates } =
+            self.e2b_door.clone();
         let mut all = E2bConfig::default().templates;
         for (name, TemplateTable { profile, image, cpus, memory_mb, disk_mb }) in templates {
             if let Some(Err(invalid)) = profile.as_deref().map(|profile| self.profiles.get(profile)) {
@@ -41,7 +43,8 @@ impl Config {
             }
             all.insert(name, E2bTemplate { profile, image, cpus, memory_mb, disk_mb });
         }
-        Ok(E2bConfig { enabled, domain, default_timeout_sec, max_timeout_sec, templates: all })
+        let directory = Some(self.state_dir.join("e2b"));
+        Ok(E2bConfig { enabled, domain, default_timeout_sec, max_timeout_sec, templates: all, directory, saved_mb_max })
     }
 }
 

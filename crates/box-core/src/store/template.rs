@@ -40,18 +40,29 @@ pub struct TemplateRow {
     pub archive_bytes: u64,
     /// Variables of everything that runs in a box that is made from it.
     pub env: BTreeMap<String, String>,
-    /// Who runs its commands.
-    pub user: Option<String>,
-    /// Where they run.
-    pub workdir: Option<String>,
-    /// What is started in a new box.
-    pub start_command: Option<String>,
-    /// What succeeds once that is ready.
-    pub ready_command: Option<String>,
+    /// What holds in such a box where nobody says otherwise.
+    pub defaults: TemplateDefaults,
     /// When it was asked for.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
+}
+
+/// What holds in a box where nobody says otherwise, and what begins with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TemplateDefaults {
+    /// Who runs its commands.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Where they run.
+    #[serde(default)]
+    pub workdir: Option<String>,
+    /// What is started in a new box.
+    #[serde(default)]
+    pub start_command: Option<String>,
+    /// What succeeds once that is ready.
+    #[serde(default)]
+    pub ready_command: Option<String>,
 }
 
 /// How a saved box came about.

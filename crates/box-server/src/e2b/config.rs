@@ -1,6 +1,7 @@
 //! What the operator says of the door for E2B's clients.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Longest domain.
 const DOMAIN_BYTES_MAX: usize = 200;
@@ -18,6 +19,10 @@ pub struct E2bConfig {
     pub max_timeout_sec: u64,
     /// What sandboxes can be made from, by name.
     pub templates: BTreeMap<String, E2bTemplate>,
+    /// Where the door keeps what is too large for the store. Without it nothing of that kind can be kept.
+    pub directory: Option<PathBuf>,
+    /// Most that all snapshots and built templates of a tenant may have together.
+    pub saved_mb_max: u64,
 }
 
 /// What a sandbox is made from: a profile of ours, and what differs from it.
@@ -44,6 +49,8 @@ impl Default for E2bConfig {
             default_timeout_sec: 300,
             max_timeout_sec: 24 * 60 * 60,
             templates: ["base", "code-interpreter-v1", "desktop"].map(|name| (name.to_owned(), template())).into(),
+            directory: None,
+            saved_mb_max: 20 << 10,
         }
     }
 }

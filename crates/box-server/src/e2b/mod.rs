@@ -19,6 +19,7 @@ mod process;
 mod refusal;
 mod routing;
 mod sandbox_files;
+mod saved;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unread;
@@ -35,6 +36,7 @@ pub use config::{E2bConfig, E2bTemplate};
 pub(crate) use control::routes as control_routes;
 pub(crate) use directory::Directory;
 pub(crate) use routing::lead;
+pub(crate) use saved::Saved;
 
 /// What the door knows.
 #[derive(Debug)]
@@ -44,13 +46,16 @@ pub(crate) struct E2b {
     turns: Turns,
     meter: control::Meter,
     cell_turns: interpreter::CellTurns,
+    saved: Saved,
 }
 
 impl E2b {
     /// A door with a memory.
     pub(crate) fn new(config: E2bConfig, store: Arc<dyn Store>) -> Self {
+        let saved = Saved::new(Arc::clone(&store), config.directory.clone(), config.saved_mb_max << 20);
         Self {
             config,
+            saved,
             directory: Directory::new(store),
             turns: Turns::default(),
             meter: control::Meter::default(),
@@ -76,6 +81,11 @@ impl E2b {
     /// The sandboxes that there are.
     pub(crate) fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// The saved boxes that there are.
+    pub(crate) fn saved(&self) -> &Saved {
+        &self.saved
     }
 
     /// Whose turn it is in the contexts of sandboxes.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
-use box_core::store::{SandboxRow, SessionKey};
+use box_core::store::{SandboxRow, SessionKey, TemplateDefaults};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Caller, Capabilities, Error, Guarantees, Handle, Liveness, Result,
     Service, ServiceConfig, SessionRequest, Stats, Store, TenantId,
@@ -45,6 +45,7 @@ pub(crate) fn row(name: &str) -> SandboxRow {
         allow_internet_access: None,
         network: None,
         volume_mounts: Vec::new(),
+        defaults: TemplateDefaults::default(),
         idempotency: None,
     }
 }
@@ -56,7 +57,12 @@ pub(crate) fn token(name: &str) -> String {
 
 /// All doors of a service, with a domain for sandboxes.
 pub(crate) fn app(service: Service, store: Arc<dyn Store>) -> App {
-    let config = E2bConfig { domain: Some(DOMAIN.to_owned()), ..E2bConfig::default() };
+    app_with(service, store, E2bConfig::default())
+}
+
+/// The same, with what else the operator says.
+pub(crate) fn app_with(service: Service, store: Arc<dyn Store>, config: E2bConfig) -> App {
+    let config = E2bConfig { domain: Some(DOMAIN.to_owned()), ..config };
     let gate = Gate::new(&[], &[]).unwrap().with_sandboxes(config.domain_host());
     App::new(service, store, gate, LangBotConfig::default(), SkillsConfig::default(), config)
 }

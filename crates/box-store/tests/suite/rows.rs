@@ -5,7 +5,7 @@ use box_core::mcp::McpAccess;
 use box_core::session::SessionState;
 use box_core::store::{
     ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SandboxVolume, SessionKey, SessionRow, TemplateBase,
-    TemplateKey, TemplateOrigin, TemplateRow, TemplateState,
+    TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState,
 };
 use box_core::token::TokenRow;
 use box_core::{BackendName, Dimension, Guarantees, Handle, Level, Scope, SessionRequest};
@@ -126,6 +126,7 @@ pub(crate) fn sandbox(key: &SessionKey, number: u64) -> SandboxRow {
         allow_internet_access: Some(false),
         network: Some(serde_json::json!({ "denyOut": ["192.0.2.0/24"] })),
         volume_mounts: vec![SandboxVolume { name: "data".into(), path: "/mnt/data".into() }],
+        defaults: TemplateDefaults { start_command: Some("serve".into()), ..TemplateDefaults::default() },
         idempotency: Some(("key".into(), "digest".into())),
     }
 }
@@ -147,10 +148,7 @@ pub(crate) fn template(key: &TemplateKey, number: u64) -> TemplateRow {
         base: TemplateBase { image: Some("host".into()), cpus: Some(0.5), ..TemplateBase::default() },
         archive_bytes: number,
         env: [("KEY".to_owned(), "a \"quoted\" one".to_owned())].into(),
-        user: Some("root".into()),
-        workdir: None,
-        start_command: Some("serve".into()),
-        ready_command: None,
+        defaults: TemplateDefaults { user: Some("root".into()), ..TemplateDefaults::default() },
         created_at: at(),
         updated_at: at(),
     }

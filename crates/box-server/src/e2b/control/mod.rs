@@ -3,19 +3,23 @@
 mod asked;
 mod body;
 mod create;
+mod fork;
 mod lifecycle;
 mod listing;
 mod logs;
 mod measure;
 mod metadata;
 mod network;
+mod origin;
 mod owner;
+mod snapshots;
+mod start;
 mod templates;
 mod unserved;
 mod views;
 
 use axum::Router;
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
 
@@ -38,7 +42,11 @@ pub(crate) fn routes() -> Router<App> {
         .route("/sandboxes/{sandbox_id}/network", put(network::update))
         .route("/sandboxes/{sandbox_id}/logs", get(logs::first_version))
         .route("/v2/sandboxes/{sandbox_id}/logs", get(logs::second_version))
+        .route("/sandboxes/{sandbox_id}/snapshots", post(snapshots::create))
+        .route("/sandboxes/{sandbox_id}/fork", post(fork::fork))
+        .route("/snapshots", get(snapshots::list))
         .route("/templates", get(templates::list))
+        .route("/templates/{template_id}", delete(templates::remove))
         .route("/templates/aliases/{alias}", get(templates::alias))
         .route("/teams", get(templates::teams))
         .route("/health", get(templates::health))

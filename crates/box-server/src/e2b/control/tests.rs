@@ -1,5 +1,7 @@
 //! The control plane through the routes, with boxes that do nothing.
 
+mod saved;
+
 use std::sync::Arc;
 
 use box_core::{Scope, Store};
@@ -20,8 +22,12 @@ impl Door {
         let (secrets, rows) = tokens(people);
         let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&rows));
         let app = app(service(Arc::new(Still::default()), Arc::clone(&store)).await, store);
-        let spelled = |secret: &String| format!("e2b_{}", secret.trim_start_matches("sbx_").replace('_', ""));
-        Self { visitor: Visitor::new(app), keys: secrets.iter().map(spelled).collect() }
+        Self { visitor: Visitor::new(app), keys: secrets.iter().map(Self::spelled).collect() }
+    }
+
+    /// A secret as clients check it.
+    fn spelled(secret: &String) -> String {
+        format!("e2b_{}", secret.trim_start_matches("sbx_").replace('_', ""))
     }
 
     async fn open() -> Self {

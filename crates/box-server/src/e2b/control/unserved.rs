@@ -7,12 +7,8 @@ use crate::app::App;
 use crate::e2b::failure::E2bFailure;
 
 /// Paths, and what is asked there.
-const UNSERVED: [(&str, &str); 17] = [
-    ("/sandboxes/{sandbox_id}/snapshots", "a snapshot of a sandbox"),
-    ("/sandboxes/{sandbox_id}/fork", "forking a sandbox"),
-    ("/snapshots", "snapshots"),
+const UNSERVED: [(&str, &str); 13] = [
     ("/templates/tags", "tags of templates"),
-    ("/templates/{template_id}", "building and removing templates"),
     ("/templates/{template_id}/{*rest}", "building templates"),
     ("/v2/templates", "building templates"),
     ("/v2/templates/{*rest}", "building templates"),

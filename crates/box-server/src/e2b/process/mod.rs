@@ -7,7 +7,7 @@ mod ended;
 mod events;
 mod found;
 mod input;
-mod launch;
+pub(super) mod launch;
 mod note;
 
 use std::time::Duration;
