@@ -339,6 +339,21 @@ pub(crate) fn close_all_but_standard_streams() -> io::Result<()> {
     if unsafe { libc::close_range(3, u32::MAX, 0) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Closes every descriptor of this process but the three standard streams and one more, which it returns under a new number.
+pub(crate) fn close_all_but_standard_streams_and(keep: &OwnedFd) -> io::Result<OwnedFd> {
+    const KEPT: i32 = 3;
+    // SAFETY: dup2 replaces whatever stood there; the caller lives in a forked copy that goes on with nothing but the standard streams
+    // and the returned descriptor and never drops the owners of the others: it only leaves by `exit_now`.
+    if unsafe { libc::dup2(keep.as_raw_fd(), KEPT) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    if unsafe { libc::close_range(KEPT.cast_unsigned() + 1, u32::MAX, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    inherited(KEPT)
+}
+
 /// Closes every descriptor of this process but one, which it returns under a new number.
 pub(crate) fn close_all_but(keep: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: dup2 onto 0 replaces whatever stood there; nobody in this process reads from it again.

@@ -64,13 +64,18 @@ pub fn send<T: Serialize>(control: &UnixStream, kind: Kind, message: &T, baggage
 }
 
 /// Waits for what the agent has to say about it.
-pub fn hear_report(mut control: &UnixStream) -> Result<Verified> {
+pub fn hear_report(control: &UnixStream) -> Result<Verified> {
+    hear_patiently(control, Duration::ZERO)
+}
+
+/// The same for an agent that has more to do than others, and may take longer by this.
+pub fn hear_patiently(mut control: &UnixStream, patience: Duration) -> Result<Verified> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => setup("agent", "it ended without a word"),
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => setup("agent", "it did not finish in time"),
         _ => Error::io("waiting for the agent", error),
     };
-    control.set_read_timeout(Some(SETUP_WAIT)).map_err(failed)?;
+    control.set_read_timeout(Some(SETUP_WAIT + patience)).map_err(failed)?;
     let mut header = [0; HEADER_BYTES];
     control.read_exact(&mut header).map_err(failed)?;
     let header = Header::from_bytes(header)?;

@@ -6,6 +6,7 @@
 mod backend;
 mod guarantee;
 mod plan;
+mod seed;
 mod skeleton;
 mod spawn;
 mod starter;

@@ -134,10 +134,11 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
 }
 
 /// Whether this box can stand on the shared skeleton: nothing of it is to be written, and all its mounts go to places that are
-/// there. Only the default user has a line in the shared list of accounts.
+/// there. Only the default user has a line in the shared list of accounts. A saved box may have had a root of its own.
 fn shares_skeleton(spec: &BoxSpec, facts: &Facts<'_>) -> bool {
     let below = |path: &GuestPath| path.is_within(&known(WORKSPACE));
     facts.shares_skeleton
+        && spec.seed.is_none()
         && spec.read_only_rootfs
         && spec.user == User::ROOT
         && spec.mounts.iter().map(|mount| &mount.target).chain([&spec.home]).all(below)
@@ -148,17 +149,17 @@ fn shares_skeleton(spec: &BoxSpec, facts: &Facts<'_>) -> bool {
 pub(crate) fn skeleton(host: &HostRoot, own: &[GuestPath], (users, groups): (String, String)) -> Vec<Step> {
     let directory = |path: &GuestPath| Step::Directory { path: path.clone(), mode: 0o755, owner: User::ROOT };
     let link = |path: &str, target: &str| Step::Symlink { path: known(path), target: target.to_owned() };
-    let file = |path: &str, text: &str| Step::File { path: known(path), mode: 0o644, contents: text.into() };
+    let file = |path: &str, text: &str| Step::Provide { path: known(path), mode: 0o644, contents: text.into() };
     let common = DIRECTORIES.iter().map(|path| known(path)).filter(|path| !own.contains(path));
     let mut steps: Vec<Step> = common.map(|path| directory(&path)).collect();
     for (_, target, kind) in &host.trees {
         steps.push(match kind {
             TreeKind::Directory => directory(target),
-            TreeKind::File => Step::File { path: target.clone(), mode: 0o644, contents: Vec::new() },
+            TreeKind::File => Step::Provide { path: target.clone(), mode: 0o644, contents: Vec::new() },
         });
     }
     for (path, contents) in &host.files {
-        steps.push(Step::File { path: path.clone(), mode: 0o644, contents: contents.clone() });
+        steps.push(Step::Provide { path: path.clone(), mode: 0o644, contents: contents.clone() });
     }
     steps.extend(host.links.iter().map(|(path, target)| Step::Symlink { path: path.clone(), target: target.clone() }));
     steps.push(file("/etc/passwd", &users));
@@ -260,7 +261,7 @@ impl Site<'_> {
             } else {
                 self.steps.push(Step::Directory { path: path.clone(), mode, owner });
                 // An image may have a directory of this name, which is somebody else's.
-                if facts.host_root.is_none() && owner != User::ROOT {
+                if facts.host_root.is_none() && owner != User::ROOT && self.spec.seed.is_none() {
                     self.steps.push(Step::Own { path: path.clone(), owner });
                 }
             }

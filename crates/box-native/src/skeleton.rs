@@ -73,7 +73,7 @@ fn apply(root: &OwnedFd, step: &Step) -> rustix::io::Result<()> {
             make_path(root, &path.parent())?;
             rustix::fs::symlinkat(target.as_str(), root, path.relative())
         }
-        Step::File { path, contents, .. } => {
+        Step::Provide { path, contents, .. } => {
             make_path(root, &path.parent())?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let file = rustix::fs::openat(root, path.relative(), flags, Mode::from_raw_mode(0o644))?;

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use box_core::{BoxSpec, Error, Grant, Guarantees, Image, Persistence, Result};
 use box_host::cgroup::{self, BoxCgroup, Memory};
@@ -22,6 +23,7 @@ use crate::backend::Inner;
 use crate::fault;
 use crate::guarantee::{self, Findings};
 use crate::plan::{self, Draft, Facts, Source};
+use crate::seed::{self, Seed};
 use crate::skeleton::Skeleton;
 use crate::starter::Launching;
 use crate::sys::{Launch, Role};
@@ -41,6 +43,7 @@ struct Prepared {
     image: Option<RootTree>,
     network: Option<network::Method>,
     seccomp: Vec<Vec<u8>>,
+    seed: Option<Seed>,
 }
 
 /// Makes a box. On an error the caller removes, by the record, whatever had been made.
@@ -94,7 +97,9 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     // While the agent works: what it cannot change any more is looked at from outside.
     let looked = verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"]);
     // An agent that failed is gone and cannot be looked at: what it said is the reason, and comes first.
-    let verified = handover::hear_report(&control).map_err(|error| blame_image(blame_mount(error, spec), spec))?;
+    let patience = prepared.seed.as_ref().map_or(Duration::ZERO, Seed::patience);
+    let verified =
+        handover::hear_patiently(&control, patience).map_err(|error| blame_image(blame_mount(error, spec), spec))?;
     looked?;
     verify_namespaces(launched.pid, &["cgroup"])?;
     let enforced = cgroup.verify(launched.pid)?;
@@ -123,6 +128,7 @@ fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
         image: inner.images.resolve(&spec.image, &inner.instance.name_of(id))?,
         network: plan::has_network(spec).then(|| network::choose(inner.network_method)).transpose()?,
         seccomp: seccomp::programs(spec.syscalls)?,
+        seed: spec.seed.as_deref().map(Seed::open).transpose()?,
     })
 }
 
@@ -200,6 +206,9 @@ fn complete(
             .map_err(|error| Error::io("mapping the disk's ids", error))?;
         plan.storage = Storage::Mount(baggage.add(mount));
     }
+    if let Some(seed) = &prepared.seed {
+        plan.seed = Some(baggage.add(seed.share()?));
+    }
     if spec.keeps_journal {
         plan.journal = Some(baggage.add(journal::make(&inner.journals, name, maps.agent_owner()?)?));
         fault::point("journal_made");
@@ -236,6 +245,8 @@ fn blame_image(error: Error, spec: &BoxSpec) -> Error {
         Image::Named(name) => name.clone(),
     };
     match error {
+        // What went wrong there has nothing to do with the image.
+        Error::Setup { ref step, .. } if step == seed::STEP => error,
         Error::Setup { step, reason } => {
             let reason = format!("{step}: {reason}; what is mounted on must be a real directory in it, not a link");
             Error::BadImage { image: path, reason }

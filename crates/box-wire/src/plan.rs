@@ -211,8 +211,17 @@ pub enum Step {
         /// What it says.
         target: String,
     },
-    /// Write a small file.
+    /// Write a small file in the place of what has its name.
     File {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Contents.
+        contents: Vec<u8>,
+    },
+    /// Write a small file where nothing is.
+    Provide {
         /// Where.
         path: GuestPath,
         /// Permission bits.

@@ -65,7 +65,7 @@ fn add<W: Write>(archive: &mut Builder<W>, walk: &mut Walk, name: &CStr, path: &
         }
         EntryKind::Symlink => {
             let target = rustix::fs::readlinkat(walk.directory(), name, Vec::new())?;
-            add_link(archive, &stat, as_path(path), target.to_bytes())
+            add_link(archive, header(&stat, EntryType::Symlink, 0), as_path(path), target.to_bytes())
         }
         EntryKind::File => {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -84,15 +84,20 @@ fn add_file<W: Write>(archive: &mut Builder<W>, file: File, path: &[u8]) -> io::
     archive.append_data(&mut header(&stat, EntryType::Regular, size), as_path(path), Exactly { file, left: size })
 }
 
-fn add_link<W: Write>(archive: &mut Builder<W>, stat: &Stat, path: &Path, target: &[u8]) -> io::Result<()> {
-    let mut header = header(stat, EntryType::Symlink, 0);
+/// A link or another name of a file, with what it points to exactly as it is.
+pub(super) fn add_link<W: Write>(
+    archive: &mut Builder<W>,
+    mut header: Header,
+    path: &Path,
+    target: &[u8],
+) -> io::Result<()> {
     match header.set_link_name_literal(target) {
         Ok(()) => archive.append_data(&mut header, path, io::empty()),
         Err(_) => archive.append_link(&mut header, path, as_path(target)),
     }
 }
 
-fn header(stat: &Stat, entry_type: EntryType, size: u64) -> Header {
+pub(super) fn header(stat: &Stat, entry_type: EntryType, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(entry_type);
     header.set_size(size);
@@ -103,12 +108,12 @@ fn header(stat: &Stat, entry_type: EntryType, size: u64) -> Header {
     header
 }
 
-fn as_path(bytes: &[u8]) -> &Path {
+pub(super) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
 /// Directories end with a slash in archives.
-fn with_slash(path: &[u8]) -> std::path::PathBuf {
+pub(super) fn with_slash(path: &[u8]) -> std::path::PathBuf {
     as_path(&[path, b"/"].concat()).to_owned()
 }
 

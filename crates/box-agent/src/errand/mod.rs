@@ -16,6 +16,7 @@ mod measure;
 mod place;
 mod reach;
 mod remove;
+pub(crate) mod save;
 mod search;
 mod space;
 mod text;
@@ -35,10 +36,15 @@ use serde::Serialize;
 use detail::Teller;
 use place::Place;
 
-/// Does the work; the result is the exit code of the child.
-pub(crate) fn run(errand: &Errand) -> i32 {
+use crate::saved::Storage;
+
+/// Does the work; the result is the exit code of the child. Only who saves the box has its storage.
+pub(crate) fn run(errand: &Errand, storage: Option<&Storage>) -> i32 {
     let mut output = Output;
-    let reply = Place::new(&errand.root).and_then(|place| perform(&place, &errand.work, &mut output));
+    let reply = match (&errand.work, storage) {
+        (Work::Save, Some(storage)) => save::save(storage, &mut output),
+        (work, _) => Place::new(&errand.root).and_then(|place| perform(&place, work, &mut output)),
+    };
     match reply {
         Ok(Told::Now(answer)) => i32::from(output.reply(&Ok(answer)).is_err()),
         Ok(Told::Before(Ok(()))) => 0,

@@ -20,6 +20,7 @@ use super::files::CHUNK_BYTES;
 use super::place::{DIRECTORY_MODE, Place};
 use super::tree::{Mounts, open_below};
 use super::{told_path, trouble};
+use crate::metered::Metered;
 
 /// Bytes of an archive before the bytes of one entry: its header, its long names, and padding.
 const HEADER_BYTES_MAX: u64 = 256 << 10;
@@ -247,23 +248,6 @@ fn times(entry: &Entry<'_, impl Read>) -> Timestamps {
     let seconds = i64::try_from(entry.header().mtime().unwrap_or(0)).unwrap_or(0);
     let modified = Timespec { tv_sec: seconds, tv_nsec: 0 };
     Timestamps { last_access: modified, last_modification: modified }
-}
-
-/// Input that ends when more was read than may be before something is known of it.
-struct Metered<'a, R> {
-    input: &'a mut R,
-    allowance: Rc<Cell<u64>>,
-}
-
-impl<R: Read> Read for Metered<'_, R> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let count = self.input.read(bytes)?;
-        match self.allowance.get().checked_sub(count as u64) {
-            Some(left) => self.allowance.set(left),
-            None => return Err(io::Error::other("the header of an entry is too long")),
-        }
-        Ok(count)
-    }
 }
 
 #[cfg(test)]

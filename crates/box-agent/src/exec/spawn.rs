@@ -5,15 +5,17 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use box_wire::limits::QUOTED_VALUE_CHARS_MAX;
-use box_wire::{Errand, ExecRequest, Program, Refusal, RefusalCode, Stdin, User, WindowSize};
+use box_wire::{Errand, ExecRequest, Program, Refusal, RefusalCode, Stdin, User, WindowSize, Work};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
+use rustix::process::DumpableBehavior;
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use super::tree::Tree;
 use crate::errand;
+use crate::saved::Storage;
 use crate::setup::{self, Callers, MemoryTold, Prepared};
 use crate::sys::{self, Block};
 
@@ -270,10 +272,10 @@ fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! 
             let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         }
         // Nothing is executed, so nothing is closed by that; and the news that the work has begun is that the verdict is closed.
-        match sys::close_all_but_standard_streams() {
-            Ok(()) => sys::exit_now(errand::run(errand)),
-            Err(_) => sys::exit_now(126),
-        }
+        sys::exit_now(match &prepared.storage {
+            Some(storage) if errand.work == Work::Save => save(errand, storage),
+            _ => sys::close_all_but_standard_streams().map_or(126, |()| errand::run(errand, None)),
+        });
     }
     // As execvp does: a candidate that exists but cannot be executed is remembered, a missing one is not.
     let mut verdict = Errno::NOENT;
@@ -284,6 +286,18 @@ fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! 
         }
     }
     fail(&ends.verdict, STAGE_EXEC, verdict)
+}
+
+/// Does the one errand that has more than the three streams: a look at everything that the box owns, also where its user may not go.
+/// Nobody may look into who has that, not even who has the same rights.
+fn save(errand: &Errand, storage: &Storage) -> i32 {
+    if rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
+        return 126;
+    }
+    match sys::close_all_but_standard_streams_and(&storage.view) {
+        Ok(view) => errand::run(errand, Some(&Storage { view, overlays: storage.overlays.clone() })),
+        Err(_) => 126,
+    }
 }
 
 /// Where command and agent share their memory, the kernel shall choose the command when there is none left. Everybody may ask for that;

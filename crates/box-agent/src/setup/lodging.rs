@@ -73,6 +73,7 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
         tracking,
         memory,
         journal,
+        storage: None,
         lifeline,
         maker,
         verified,

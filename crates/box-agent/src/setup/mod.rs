@@ -5,6 +5,8 @@ mod confine;
 mod lodging;
 mod mounts;
 mod root;
+mod seed;
+mod storage;
 
 use std::fmt::Display;
 use std::os::fd::OwnedFd;
@@ -16,11 +18,14 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
+use crate::saved::Storage;
 use crate::sys;
 
 pub(crate) use attaching::attach;
 pub(crate) use confine::{become_user, confine_workload};
 pub(crate) use lodging::move_in;
+#[cfg(test)]
+pub(crate) use seed::fill;
 
 /// Which step failed and how.
 #[derive(Debug)]
@@ -61,6 +66,8 @@ pub(crate) struct Prepared {
     pub(crate) memory: MemoryTold,
     /// Where the output of journalled execs is kept. Nothing but the agent has a way to name it.
     pub(crate) journal: Option<OwnedFd>,
+    /// Everything that the box owns, where it can be saved. Nothing but the agent has a way to name it.
+    pub(crate) storage: Option<Storage>,
     pub(crate) lifeline: Lifeline,
     /// What ends with the maker, where it is not the control socket.
     pub(crate) maker: Option<OwnedFd>,
@@ -145,7 +152,7 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     rustix::process::setsid().step("session")?;
     // Not at clone time: the namespace's root is the cgroup in which one is when it is made, and the host moves us first.
     sys::unshare_cgroup().step("cgroup_namespace")?;
-    let read_only_mounts = root::build(&plan, &mut descriptors)?;
+    let (read_only_mounts, storage) = root::build(&plan, &mut descriptors)?;
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     sys::loopback_up().step("loopback")?;
     set_limits(&plan.rlimits).step("rlimits")?;
@@ -177,6 +184,7 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         tracking,
         memory,
         journal,
+        storage: Some(storage),
         lifeline,
         maker,
         verified,

@@ -2,29 +2,25 @@
 
 use std::os::fd::OwnedFd;
 
-use box_wire::plan::{Access, Root, Step as PlanStep, Storage, Tracking};
+use box_wire::plan::{Access, Root, Step as PlanStep, Storage as Planned, Tracking};
 use box_wire::{GuestPath, Plan, User};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use rustix::thread::{Gid, Uid};
 
+use super::storage::Stage;
 use super::{Descriptors, Failure, Step, mounts};
-
-/// Where the storage is mounted while the root is built. It exists on every Linux, and everything below it that is needed has
-/// been gathered before.
-const STAGE: &str = "/dev";
+use crate::saved::Storage;
 
 /// The parts of a root under construction.
 struct Site {
-    /// The file system that holds everything the box owns, as a mount at [`STAGE`].
-    storage: OwnedFd,
+    /// The file system that holds everything the box owns.
+    stage: Stage,
     /// The new root, as a mount inside the stage.
     root: OwnedFd,
     /// Trees of the host, taken as they are used.
     trees: Vec<Option<OwnedFd>>,
-    /// Counts directories of the storage that back overlays and writable places.
-    places: u32,
     /// Places that must be found read-only at the end.
     read_only: Vec<GuestPath>,
     /// Who commands run as.
@@ -33,8 +29,9 @@ struct Site {
     onlooker: Option<u32>,
 }
 
-/// Builds the root, pivots into it and detaches the host. Answers how many mounts were found read-only, as planned.
-pub(super) fn build(plan: &Plan, descriptors: &mut Descriptors) -> std::result::Result<u32, Failure> {
+/// Builds the root, pivots into it and detaches the host. Answers how many mounts were found read-only, as planned, and what is kept of
+/// the storage.
+pub(super) fn build(plan: &Plan, descriptors: &mut Descriptors) -> std::result::Result<(u32, Storage), Failure> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("private")?;
     let mut trees = Vec::with_capacity(plan.trees.len());
     for tree in &plan.trees {
@@ -42,10 +39,11 @@ pub(super) fn build(plan: &Plan, descriptors: &mut Descriptors) -> std::result::
         trees.push(Some(gathered.step(&format!("tree {tree:?}"))?));
     }
     let storage = match plan.storage {
-        Storage::Tmpfs { bytes_max, inodes_max } => mounts::tmpfs(bytes_max, inodes_max, 0o755).step("storage")?,
-        Storage::Mount(index) => descriptors.take(index)?,
+        Planned::Tmpfs { bytes_max, inodes_max } => mounts::tmpfs(bytes_max, inodes_max, 0o755).step("storage")?,
+        Planned::Mount(index) => descriptors.take(index)?,
     };
-    let mut site = Site::open(plan, storage, trees).step("root")?;
+    let seed = plan.seed.map(|index| descriptors.take(index)).transpose()?;
+    let mut site = Site::open(plan, Stage::open(plan, storage, seed)?, trees).step("root")?;
     for step in &plan.steps {
         site.apply(step).step(&describe(step))?;
     }
@@ -53,40 +51,21 @@ pub(super) fn build(plan: &Plan, descriptors: &mut Descriptors) -> std::result::
         site.seal(&GuestPath::root()).step("root_read_only")?;
     }
     site.move_in().step("pivot")?;
-    site.count_read_only().step("verify_mounts")
+    let read_only = site.count_read_only().step("verify_mounts")?;
+    Ok((read_only, site.stage.keep()))
 }
 
 impl Site {
-    fn open(plan: &Plan, storage: OwnedFd, mut trees: Vec<Option<OwnedFd>>) -> Result<Self> {
-        mounts::restrict(&storage, Access::ReadWrite)?;
-        mounts::attach(&storage, open_path(STAGE)?)?;
-        for name in ["root", "places", "empty"] {
-            match rustix::fs::mkdirat(&storage, name, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let mut places = 0;
+    fn open(plan: &Plan, mut stage: Stage, mut trees: Vec<Option<OwnedFd>>) -> Result<Self> {
         let root = match plan.root {
-            Root::Empty => mounts::clone_at(&storage, "root")?,
+            Root::Empty => stage.root()?,
             Root::Tree(tree) => take_tree(&mut trees, tree)?,
-            Root::Overlay(tree) => {
-                let lower = take_tree(&mut trees, tree)?;
-                overlay(&storage, lower, &[], &mut places)?
-            }
+            Root::Overlay(tree) => stage.overlay(&GuestPath::root(), take_tree(&mut trees, tree)?, &[])?,
         };
         let access = if matches!(plan.root, Root::Tree(_)) { Access::ReadOnly } else { Access::ReadWrite };
         mounts::restrict(&root, access)?;
-        mounts::attach(&root, mounts::open_target(&storage, "root")?)?;
-        Ok(Self {
-            storage,
-            root,
-            trees,
-            places,
-            read_only: Vec::new(),
-            workload: plan.workload,
-            onlooker: onlooker(plan),
-        })
+        mounts::attach(&root, stage.root_place()?)?;
+        Ok(Self { stage, root, trees, read_only: Vec::new(), workload: plan.workload, onlooker: onlooker(plan) })
     }
 
     fn apply(&mut self, step: &PlanStep) -> Result<()> {
@@ -95,16 +74,20 @@ impl Site {
             PlanStep::Own { path, owner } => self.own(path, *owner),
             PlanStep::Symlink { path, target } => self.symlink(path, target),
             PlanStep::File { path, mode, contents } => self.file(path, *mode, contents),
+            PlanStep::Provide { path, mode, contents } => self.provide(path, *mode, contents),
             PlanStep::Attach { tree, path, access } => {
                 let mount = take_tree(&mut self.trees, *tree)?;
                 self.mount(&mount, path, *access)
             }
             PlanStep::Overlay { tree, path, own } => {
                 let lower = take_tree(&mut self.trees, *tree)?;
-                let mount = overlay(&self.storage, lower, own, &mut self.places)?;
+                let mount = self.stage.overlay(path, lower, own)?;
                 self.mount(&mount, path, Access::ReadWrite)
             }
-            PlanStep::Writable { path, mode, owner } => self.writable(path, *mode, *owner),
+            PlanStep::Writable { path, mode, owner } => {
+                let mount = self.stage.writable(path, *mode, *owner)?;
+                self.mount(&mount, path, Access::ReadWrite)
+            }
             PlanStep::Tmpfs { path, bytes_max, inodes_max, mode, access } => {
                 let mount = mounts::tmpfs(*bytes_max, *inodes_max, *mode)?;
                 self.mount(&mount, path, *access)
@@ -168,14 +151,15 @@ impl Site {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, &name, flags, Mode::from_raw_mode(mode))?;
-        let mut rest = contents;
-        while !rest.is_empty() {
-            let count = rustix::io::write(&file, rest)?;
-            rest = &rest[count..];
+        write_new(&parent, &name, mode, contents)
+    }
+
+    fn provide(&self, path: &GuestPath, mode: u32, contents: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent_of(path)?;
+        match write_new(&parent, &name, mode, contents) {
+            Err(Errno::EXIST) => Ok(()),
+            written => written,
         }
-        Ok(())
     }
 
     fn parent_of(&self, path: &GuestPath) -> Result<(OwnedFd, String)> {
@@ -184,23 +168,10 @@ impl Site {
         Ok((mounts::open_target(&self.root, parent.relative())?, path.name().to_owned()))
     }
 
-    /// Mounts a directory of the storage over a place of the root.
-    fn writable(&mut self, path: &GuestPath, mode: u32, owner: User) -> Result<()> {
-        let name = place_name(&mut self.places);
-        match rustix::fs::mkdirat(&self.storage, &name, Mode::from_raw_mode(0o700)) {
-            Ok(()) => mounts::set_owner_and_mode(mounts::open_target(&self.storage, &name)?, mode, owner)?,
-            // A kept disk has it already, with what the box made of it.
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error),
-        }
-        let mount = mounts::clone_at(&self.storage, &name)?;
-        self.mount(&mount, path, Access::ReadWrite)
-    }
-
     fn mask(&mut self, path: &GuestPath) -> Result<()> {
         let place = mounts::open_target(&self.root, path.relative())?;
         if mounts::is_directory(&place)? {
-            let empty = mounts::clone_at(&self.storage, "empty")?;
+            let empty = self.stage.empty()?;
             mounts::restrict(&empty, Access::ReadOnly)?;
             mounts::attach(empty, place)?;
             self.read_only.push(path.clone());
@@ -252,34 +223,20 @@ fn onlooker(plan: &Plan) -> Option<u32> {
     (plan.tracking == Tracking::Ancestry).then_some(plan.agent.gid)
 }
 
-/// An overlay over `lower` whose changes go to directories of the storage. The directories `own` belong to the box from the start.
-fn overlay(storage: &OwnedFd, lower: OwnedFd, own: &[String], places: &mut u32) -> Result<OwnedFd> {
-    let base = place_name(places);
-    let parts = ["", "/lower", "/upper", "/work"].map(|part| format!("{base}{part}"));
-    for directory in parts.into_iter().chain(own.iter().map(|name| format!("{base}/upper/{name}"))) {
-        match rustix::fs::mkdirat(storage, directory, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error),
-        }
+fn write_new(parent: &OwnedFd, name: &str, mode: u32, contents: &[u8]) -> Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))?;
+    let mut rest = contents;
+    while !rest.is_empty() {
+        let count = rustix::io::write(&file, rest)?;
+        rest = &rest[count..];
     }
-    mounts::restrict(&lower, Access::ReadOnly)?;
-    mounts::attach(lower, mounts::open_target(storage, &format!("{base}/lower"))?)?;
-    let path = |part: &str| format!("{STAGE}/{base}/{part}");
-    mounts::overlay(&path("lower"), &path("upper"), &path("work"))
-}
-
-fn place_name(places: &mut u32) -> String {
-    *places += 1;
-    format!("places/{places}")
+    Ok(())
 }
 
 fn take_tree(trees: &mut [Option<OwnedFd>], index: u32) -> Result<OwnedFd> {
     let slot = usize::try_from(index).ok().and_then(|index| trees.get_mut(index));
     slot.and_then(Option::take).ok_or(Errno::BADF)
-}
-
-fn open_path(path: &str) -> Result<OwnedFd> {
-    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn if_there(done: Result<()>) -> Result<()> {
@@ -295,7 +252,7 @@ fn describe(step: &PlanStep) -> String {
         PlanStep::Directory { path, .. } => ("directory", path.as_str()),
         PlanStep::Own { path, .. } => ("own", path.as_str()),
         PlanStep::Symlink { path, .. } => ("symlink", path.as_str()),
-        PlanStep::File { path, .. } => ("file", path.as_str()),
+        PlanStep::File { path, .. } | PlanStep::Provide { path, .. } => ("file", path.as_str()),
         PlanStep::Attach { path, .. } => ("mount", path.as_str()),
         PlanStep::Overlay { path, .. } => ("overlay", path.as_str()),
         PlanStep::Writable { path, .. } => ("writable", path.as_str()),

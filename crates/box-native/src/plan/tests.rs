@@ -65,7 +65,7 @@ fn a_user_has_a_home_and_a_name_and_nothing_that_roots_is() {
     assert_eq!((made("/home/user"), made("/workspace")), (vec![(0o755, 1000)], vec![(0o755, 1000)]));
     assert_eq!((made("/root"), made("/tmp")), (vec![(0o700, 0)], vec![(0o1777, 0)]));
     let accounts = plan.steps.iter().find_map(|step| match step {
-        Step::File { path, contents, .. } if path.as_str() == "/etc/passwd" => Some(contents.clone()),
+        Step::Provide { path, contents, .. } if path.as_str() == "/etc/passwd" => Some(contents.clone()),
         _ => None,
     });
     let accounts = String::from_utf8(accounts.unwrap()).unwrap();

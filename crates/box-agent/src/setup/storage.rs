@@ -1,0 +1,148 @@
+//! The file system that holds everything the box owns, while its root is built.
+//!
+//! Where the box is seeded, what is in it was made by a stranger: nothing here goes through a link.
+
+use std::os::fd::OwnedFd;
+
+use box_wire::plan::{Access, Root};
+use box_wire::{GuestPath, Plan, User};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::{Errno, Result};
+
+use super::{Failure, Step, mounts, seed};
+use crate::saved::{PLACES, ROOT, Storage, UPPER};
+
+/// Where the storage is mounted while the root is built. It exists on every Linux, and everything below it that is needed has
+/// been gathered before.
+const STAGE: &str = "/dev";
+
+/// A directory of the storage that stays empty.
+const EMPTY: &str = "empty";
+
+/// Longest name that a directory of the storage can have.
+const NAME_BYTES_MAX: usize = 255;
+
+/// The storage of a box under construction.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// The file system, as a mount at [`STAGE`].
+    mount: OwnedFd,
+    /// What is kept of it when the box is made.
+    kept: Storage,
+}
+
+impl Stage {
+    /// Puts the storage up, and fills it first where there is something to fill it with.
+    pub(super) fn open(plan: &Plan, mount: OwnedFd, seed: Option<OwnedFd>) -> std::result::Result<Self, Failure> {
+        mounts::restrict(&mount, Access::ReadWrite).step("storage")?;
+        mounts::attach(&mount, open_path(STAGE).step("storage")?).step("storage")?;
+        // Before anything is mounted in it, so that it shows nothing else.
+        let view = mounts::clone_at(&mount, "").step("storage")?;
+        mounts::restrict(&view, Access::ReadOnly).step("storage")?;
+        let stage = Self { mount, kept: Storage { view, overlays: Vec::new() } };
+        if let Some(archive) = seed {
+            seed::fill(&stage.mount, seed::reader(archive), plan.workload).step("seed")?;
+            stage.check_kind(&plan.root).step("seed")?;
+        }
+        for name in [ROOT, PLACES, EMPTY] {
+            stage.directory(name).step("storage")?;
+        }
+        Ok(stage)
+    }
+
+    /// A saved box is seeded again on what it stood on: nothing else makes sense of what it changed there.
+    fn check_kind(&self, root: &Root) -> std::result::Result<(), &'static str> {
+        let had_image = mounts::open_target(&self.mount, &place_name(&GuestPath::root())).is_ok();
+        match (matches!(root, Root::Overlay(_)), had_image) {
+            (true, false) => Err("the saved box had no image, and this one has; make it without one"),
+            (false, true) => Err("the saved box was made from an image; make this one from the same"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The directory of a box that has a root of its own.
+    pub(super) fn root(&self) -> Result<OwnedFd> {
+        mounts::clone_at(&self.mount, ROOT)
+    }
+
+    /// Where the new root is mounted.
+    pub(super) fn root_place(&self) -> Result<OwnedFd> {
+        mounts::open_target(&self.mount, ROOT)
+    }
+
+    /// A directory with nothing in it.
+    pub(super) fn empty(&self) -> Result<OwnedFd> {
+        mounts::clone_at(&self.mount, EMPTY)
+    }
+
+    /// A directory of the storage for a place of the root. One that is there stays what the box made of it.
+    pub(super) fn writable(&self, path: &GuestPath, mode: u32, owner: User) -> Result<OwnedFd> {
+        let name = place_name(path);
+        if self.directory(&name)? == Made::Now {
+            mounts::set_owner_and_mode(mounts::open_target(&self.mount, &name)?, mode, owner)?;
+        }
+        mounts::clone_at(&self.mount, &name)
+    }
+
+    /// An overlay over `lower` whose changes go to directories of the storage. The directories `own` belong to the box from the start.
+    pub(super) fn overlay(&mut self, path: &GuestPath, lower: OwnedFd, own: &[String]) -> Result<OwnedFd> {
+        let base = place_name(path);
+        for part in ["", "/lower", "/upper", "/work"] {
+            self.directory(&format!("{base}{part}"))?;
+        }
+        for name in own {
+            match self.directory(&format!("{base}/{UPPER}/{name}")) {
+                // A box that was saved had removed it, or put something else there.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                made => drop(made?),
+            }
+        }
+        mounts::restrict(&lower, Access::ReadOnly)?;
+        mounts::attach(lower, mounts::open_target(&self.mount, &format!("{base}/lower"))?)?;
+        self.kept.overlays.push(base.trim_start_matches(PLACES).trim_start_matches('/').to_owned());
+        // All of these are real directories, as was just seen to.
+        let path = |part: &str| format!("{STAGE}/{base}/{part}");
+        mounts::overlay(&path("lower"), &path(UPPER), &path("work"))
+    }
+
+    /// What stays of it when the box is made.
+    pub(super) fn keep(self) -> Storage {
+        self.kept
+    }
+
+    /// Makes a directory of the storage. What has that name already must be one, and no link to one.
+    fn directory(&self, path: &str) -> Result<Made> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let above = mounts::open_target(&self.mount, above)?;
+        match rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => Ok(Made::Now),
+            Err(Errno::EXIST) if mounts::is_directory(mounts::open_target(&self.mount, path)?)? => Ok(Made::Before),
+            Err(Errno::EXIST) => Err(Errno::NOTDIR),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// When a directory was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Now,
+    Before,
+}
+
+/// The directory of a place. It follows from where the place is, so that a saved box finds its places again whatever else is mounted.
+fn place_name(path: &GuestPath) -> String {
+    let name = path.as_str().replace('%', "%25").replace('/', "%2F");
+    if name.len() <= NAME_BYTES_MAX {
+        return format!("{PLACES}/{name}");
+    }
+    // The Fowler–Noll–Vo hash: any that never changes will do.
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{PLACES}/{hash:016x}")
+}
+
+fn open_path(path: &str) -> Result<OwnedFd> {
+    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
