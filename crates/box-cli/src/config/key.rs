@@ -108,7 +108,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail", "e2b"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 74] = [
+pub(crate) const KEYS: [Key; 75] = [
     key("enabled", Kind::Truth),
     key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail", "e2b"])),
     key("backend_order", Kind::Backends),

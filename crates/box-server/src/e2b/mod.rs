@@ -3,6 +3,7 @@
 //! A sandbox of theirs is a session of ours. What they ask of the service as a whole is in `control`; everything else is meant for
 //! one sandbox: [`routing`] leads it to the routes of [`inside`], whose handlers take a [`directed::Directed`] first.
 
+mod builds;
 mod config;
 mod connect;
 mod control;
@@ -47,6 +48,7 @@ pub(crate) struct E2b {
     meter: control::Meter,
     cell_turns: interpreter::CellTurns,
     saved: Saved,
+    builds: builds::Builds,
 }
 
 impl E2b {
@@ -56,6 +58,7 @@ impl E2b {
         Self {
             config,
             saved,
+            builds: builds::Builds::default(),
             directory: Directory::new(store),
             turns: Turns::default(),
             meter: control::Meter::default(),
@@ -86,6 +89,11 @@ impl E2b {
     /// The saved boxes that there are.
     pub(crate) fn saved(&self) -> &Saved {
         &self.saved
+    }
+
+    /// The templates that are being built.
+    pub(crate) fn builds(&self) -> &builds::Builds {
+        &self.builds
     }
 
     /// Whose turn it is in the contexts of sandboxes.

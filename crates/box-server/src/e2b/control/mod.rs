@@ -2,6 +2,7 @@
 
 mod asked;
 mod body;
+mod builds;
 mod create;
 mod fork;
 mod lifecycle;
@@ -14,12 +15,13 @@ mod origin;
 mod owner;
 mod snapshots;
 mod start;
+mod tags;
 mod templates;
 mod unserved;
 mod views;
 
 use axum::Router;
-use axum::routing::{delete, get, post, put};
+use axum::routing::{get, post, put};
 
 use crate::app::App;
 
@@ -46,7 +48,15 @@ pub(crate) fn routes() -> Router<App> {
         .route("/sandboxes/{sandbox_id}/fork", post(fork::fork))
         .route("/snapshots", get(snapshots::list))
         .route("/templates", get(templates::list))
-        .route("/templates/{template_id}", delete(templates::remove))
+        .route("/templates/tags", post(tags::assign).delete(tags::remove))
+        .route("/templates/{template_id}", get(templates::show).delete(templates::remove))
+        .route("/templates/{template_id}/tags", get(tags::list))
+        .route("/v2/templates", post(builds::request))
+        .route("/v3/templates", post(builds::request))
+        .route("/v2/templates/{template_id}/builds/{build_id}", post(builds::start))
+        .route("/templates/{template_id}/builds/{build_id}/status", get(builds::status))
+        .route("/templates/{template_id}/files/{hash}", get(builds::link))
+        .route("/templates/{template_id}/files/{hash}/{token}", put(builds::upload))
         .route("/templates/aliases/{alias}", get(templates::alias))
         .route("/teams", get(templates::teams))
         .route("/health", get(templates::health))

@@ -27,18 +27,18 @@ pub(super) struct Origin {
     pub(super) defaults: TemplateDefaults,
 }
 
+impl Origin {
+    /// Nothing but a template.
+    pub(super) fn plain(name: String, template: E2bTemplate) -> Self {
+        Self { name, template, seed: None, env: BTreeMap::new(), defaults: TemplateDefaults::default() }
+    }
+}
+
 /// What a name means to a caller. The operator's templates come first, then what the caller's tenant saved; the rest are images.
 pub(super) async fn find(app: &App, caller: &Caller, name: &str) -> Result<Origin, E2bFailure> {
     let (known, template) = templates::named(app.e2b().config(), name)?;
-    let origin = |name, template| Origin {
-        name,
-        template,
-        seed: None,
-        env: BTreeMap::new(),
-        defaults: TemplateDefaults::default(),
-    };
     if app.e2b().config().templates.contains_key(&known) {
-        return Ok(origin(known, template));
+        return Ok(Origin::plain(known, template));
     }
     let reference = Reference::read(name);
     if let Some(row) = app.e2b().saved().find(&caller.tenant, &reference).await? {
@@ -46,7 +46,7 @@ pub(super) async fn find(app: &App, caller: &Caller, name: &str) -> Result<Origi
     }
     let versions = app.e2b().saved().versions(&caller.tenant, &reference).await?;
     if versions.is_empty() {
-        return Ok(origin(known, template));
+        return Ok(Origin::plain(known, template));
     }
     let tags: Vec<&str> = versions.iter().flat_map(|row| &row.tags).map(String::as_str).collect();
     let shown: String = name.chars().take(64).collect();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use box_core::Error;
 use box_core::call::ExecCall;
 use box_core::session::SessionRequest;
 use box_core::store::SandboxRow;
@@ -76,9 +75,4 @@ pub(super) fn shell_call(
     let request = StartRequest { process, stdin: Some(false), ..StartRequest::default() };
     let refused = |error: box_e2b_wire::RpcError| E2bFailure::invalid(error.message);
     launch::call(&request, user, env, timeout).map_err(refused)
-}
-
-/// What went wrong in words, for those who read a log.
-pub(super) fn reason(error: Error) -> String {
-    E2bFailure::from(error).message().to_owned()
 }

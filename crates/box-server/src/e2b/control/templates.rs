@@ -1,6 +1,7 @@
 //! What sandboxes are made from: templates of the operator, each a profile or an image of ours, and what callers saved.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -80,7 +81,7 @@ fn usual_view(name: &str, template: &E2bTemplate) -> Value {
 }
 
 /// A template that somebody built, told by its newest version.
-pub(super) fn saved_view(row: &TemplateRow, builds: usize) -> Value {
+fn saved_view(row: &TemplateRow, builds: usize) -> Value {
     json!({
         "templateID": row.template,
         "buildID": row.build,
@@ -125,6 +126,29 @@ pub(super) async fn alias(
         Some(row) => Ok(Json(json!({ "templateID": row.template, "public": false }))),
         None => Err(unknown(&alias)),
     }
+}
+
+/// `GET /templates/{id}`
+pub(super) async fn show(
+    State(app): State<App>,
+    Owner(caller): Owner,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, E2bFailure> {
+    let found = app.e2b().saved().versions(&caller.tenant, &Reference::read(&name)).await?;
+    let newest = found.first().ok_or_else(|| unknown(&name))?;
+    let build = |row: &Arc<TemplateRow>| {
+        json!({
+            "buildID": row.build,
+            "status": status(&row.state),
+            "createdAt": row.created_at,
+            "updatedAt": row.updated_at,
+            "cpuCount": row.base.cpus.map_or(2, whole_processors),
+            "memoryMB": row.base.memory_mb.unwrap_or(1024),
+        })
+    };
+    let mut view = saved_view(newest, found.len());
+    view["builds"] = found.iter().map(build).collect();
+    Ok(Json(view))
 }
 
 /// `DELETE /templates/{id}`: a template with all its versions, or the one that is named by its tag.

@@ -7,13 +7,9 @@ use crate::app::App;
 use crate::e2b::failure::E2bFailure;
 
 /// Paths, and what is asked there.
-const UNSERVED: [(&str, &str); 13] = [
-    ("/templates/tags", "tags of templates"),
-    ("/templates/{template_id}/{*rest}", "building templates"),
-    ("/v2/templates", "building templates"),
-    ("/v2/templates/{*rest}", "building templates"),
-    ("/v3/templates", "building templates"),
-    ("/v3/templates/{*rest}", "building templates"),
+const UNSERVED: [(&str, &str); 9] = [
+    ("/templates/{template_id}/builds/{build_id}", "the first way of building templates"),
+    ("/v2/templates/{template_id}", "changing templates"),
     ("/volumes", "volumes"),
     ("/volumes/{*rest}", "volumes"),
     ("/volumecontent/{*rest}", "volumes"),

@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 
 use super::failure::E2bFailure;
 
-pub(super) use archive::{remove as remove_archive, save};
+pub(super) use archive::{Part, remove as remove_archive, save};
 pub(super) use reference::{DEFAULT_TAG, Reference, check_name, check_tag};
 pub(super) use room::Room;
 #[cfg(test)]
