@@ -34,6 +34,8 @@ pub enum Difference {
     PauseEndsStreams,
     /// What commands with a journal wrote is kept in the box, and nobody but its agent can be asked for it.
     JournalInBox,
+    /// A box cannot be saved, nor made from a saved one.
+    NeverSaved,
 }
 
 /// Whose boxes a difference is about.
@@ -153,6 +155,12 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         &[BackendName::E2b],
         Who::Everybody,
         "a template has accounts of its own, and no command is root",
+    ),
+    (
+        Difference::NeverSaved,
+        &[BackendName::Docker, BackendName::Podman, BackendName::Nsjail, BackendName::E2b],
+        Who::Everybody,
+        "what a box stores lies where others put it, and the agent in it has no view of all of it",
     ),
 ];
 

@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
 }
 
 /// A small root file system around a static busybox.
-fn busybox_root(ground: &Ground) -> Result<PathBuf> {
+pub(crate) fn busybox_root(ground: &Ground) -> Result<PathBuf> {
     let Some(busybox) = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists()) else {
         return skip("there is no busybox here; install busybox-static");
     };

@@ -18,6 +18,7 @@ mod load;
 mod mounts;
 mod ports;
 mod rootfs;
+mod saved;
 mod search;
 mod streams;
 mod terminals;
@@ -102,6 +103,7 @@ fn all() -> Vec<ContractCase> {
         errands::cases(),
         users::cases(),
         ports::cases(),
+        saved::cases(),
     ];
     parts.into_iter().flatten().collect()
 }

@@ -87,14 +87,13 @@ impl Stage {
     /// An overlay over `lower` whose changes go to directories of the storage. The directories `own` belong to the box from the start.
     pub(super) fn overlay(&mut self, path: &GuestPath, lower: OwnedFd, own: &[String]) -> Result<OwnedFd> {
         let base = place_name(path);
-        for part in ["", "/lower", "/upper", "/work"] {
+        for part in ["", "/lower", "/work"] {
             self.directory(&format!("{base}{part}"))?;
         }
-        for name in own {
-            match self.directory(&format!("{base}/{UPPER}/{name}")) {
-                // A box that was saved had removed it, or put something else there.
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
-                made => drop(made?),
+        // A box that was saved had them, and has made of them what it wanted.
+        if self.directory(&format!("{base}/{UPPER}"))? == Made::Now {
+            for name in own {
+                self.directory(&format!("{base}/{UPPER}/{name}"))?;
             }
         }
         mounts::restrict(&lower, Access::ReadOnly)?;

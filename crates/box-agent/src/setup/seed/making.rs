@@ -96,7 +96,8 @@ impl Seeding<'_> {
         rustix::fs::mknodat(above, name, kind, mode(entry), 0)?;
         self.own(entry, |uid, gid| rustix::fs::chownat(above, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))?;
         // Once more without the mask of this process.
-        rustix::fs::chmodat(above, name, mode(entry), AtFlags::empty())
+        rustix::fs::chmodat(above, name, mode(entry), AtFlags::empty())?;
+        rustix::fs::utimensat(above, name, &times(entry), AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// Attributes, owner and mode, in this order: a change of the owner takes bits of the mode away.
