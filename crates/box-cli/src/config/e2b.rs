@@ -8,6 +8,9 @@ use serde::Deserialize;
 use super::Config;
 use crate::fault::Fault;
 
+/// Where snapshots and built templates are kept, below the state directory.
+const SAVED: &str = "e2b/templates";
+
 /// What E2B's clients may do.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,8 +46,8 @@ impl Config {
             }
             all.insert(name, E2bTemplate { profile, image, cpus, memory_mb, disk_mb });
         }
-        let directory = Some(self.state_dir.join("e2b"));
-        Ok(E2bConfig { enabled, domain, default_timeout_sec, max_timeout_sec, templates: all, directory, saved_mb_max })
+        let saved = Some(self.state_dir.join(SAVED));
+        Ok(E2bConfig { enabled, domain, default_timeout_sec, max_timeout_sec, saved, saved_mb_max, templates: all })
     }
 }
 

@@ -19,8 +19,8 @@ pub struct E2bConfig {
     pub max_timeout_sec: u64,
     /// What sandboxes can be made from, by name.
     pub templates: BTreeMap<String, E2bTemplate>,
-    /// Where the door keeps what is too large for the store. Without it nothing of that kind can be kept.
-    pub directory: Option<PathBuf>,
+    /// Where snapshots and built templates are kept; there are none without it.
+    pub saved: Option<PathBuf>,
     /// Most that all snapshots and built templates of a tenant may have together.
     pub saved_mb_max: u64,
 }
@@ -49,7 +49,7 @@ impl Default for E2bConfig {
             default_timeout_sec: 300,
             max_timeout_sec: 24 * 60 * 60,
             templates: ["base", "code-interpreter-v1", "desktop"].map(|name| (name.to_owned(), template())).into(),
-            directory: None,
+            saved: None,
             saved_mb_max: 20 << 10,
         }
     }

@@ -54,7 +54,7 @@ pub(crate) struct E2b {
 impl E2b {
     /// A door with a memory.
     pub(crate) fn new(config: E2bConfig, store: Arc<dyn Store>) -> Self {
-        let saved = Saved::new(Arc::clone(&store), config.directory.clone(), config.saved_mb_max << 20);
+        let saved = Saved::new(Arc::clone(&store), config.saved.clone(), config.saved_mb_max << 20);
         Self {
             config,
             saved,

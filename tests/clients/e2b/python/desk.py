@@ -2,7 +2,7 @@
 
 import uuid
 
-from link import Place, sandbox_class
+from link import Place, sandbox_class, template_class
 from streams import Running, Terminal, Watch
 
 # Long enough for any case, short enough that nothing of a dead driver stays.
@@ -17,6 +17,7 @@ class Desk:
         self.url = url
         self.guarded = guarded
         self.Sandbox = sandbox_class(form)
+        self.Template = template_class(form)
         self.made = []
         self.started = []
         # Servers are shared with other drivers: what a case lists, it lists by this.

@@ -102,6 +102,11 @@ def sandbox_class(form: str):
     return package.AsyncSandbox if form == "async" else Threaded(package.Sandbox, PLAIN)
 
 
+def template_class(form: str):
+    """What templates are built with."""
+    return e2b.AsyncTemplate if form == "async" else Threaded(e2b.Template)
+
+
 class Place:
     """Where the package finds a server, for as long as the block lasts. It reads its environment at every call."""
 

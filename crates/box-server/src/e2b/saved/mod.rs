@@ -45,7 +45,6 @@ type Held = HashMap<TemplateKey, Arc<TemplateRow>>;
 impl Saved {
     /// What a store remembers, and a directory holds.
     pub(crate) fn new(store: Arc<dyn Store>, directory: Option<PathBuf>, bytes_max: u64) -> Self {
-        let directory = directory.map(|directory| directory.join("templates"));
         let (held, writing, rooms) = (OnceCell::new(), tokio::sync::Mutex::default(), Mutex::default());
         Self { store, directory, bytes_max, held, writing, rooms }
     }

@@ -41,7 +41,7 @@ impl Place {
     }
 
     fn open(&self) -> Saved {
-        Saved::new(Arc::clone(&self.store), Some(self.directory.path().to_owned()), 4 << 20)
+        Saved::new(Arc::clone(&self.store), Some(self.directory.path().join("templates")), 4 << 20)
     }
 
     /// Puts one on the shelf, with an archive.

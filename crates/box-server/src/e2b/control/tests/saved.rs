@@ -18,7 +18,7 @@ async fn door(people: &[(&str, &str, &[box_core::Scope])]) -> (Door, App, tempfi
     let directory = tempfile::tempdir().unwrap();
     let (secrets, rows) = tokens(people);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&rows));
-    let config = E2bConfig { directory: Some(directory.path().to_owned()), ..E2bConfig::default() };
+    let config = E2bConfig { saved: Some(directory.path().join("templates")), ..E2bConfig::default() };
     let app = app_with(service(Arc::new(Still::default()), Arc::clone(&store)).await, store, config);
     let mut keys: Vec<String> = secrets.iter().map(Door::spelled).collect();
     if keys.is_empty() {
