@@ -1,5 +1,6 @@
 //! The control plane through the routes, with boxes that do nothing.
 
+mod builds;
 mod saved;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::e2b::testing::{Still, Visitor, app_with, service};
 use crate::testing::{MemoryStore, tokens};
 
 /// A door with a place for archives.
-async fn door(people: &[(&str, &str, &[box_core::Scope])]) -> (Door, App, tempfile::TempDir) {
+pub(super) async fn door(people: &[(&str, &str, &[box_core::Scope])]) -> (Door, App, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let (secrets, rows) = tokens(people);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&rows));
