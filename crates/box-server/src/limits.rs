@@ -89,6 +89,8 @@ pub(crate) const E2B_BUILD_LINES_MAX: usize = 100;
 pub(crate) const E2B_UPLOADS_MAX: usize = 128;
 /// Largest of them, as it was before it was compressed.
 pub(crate) const E2B_UPLOAD_BYTES_MAX: u64 = 4 << 30;
+/// How long it may take to send one.
+pub(crate) const E2B_UPLOAD_TIME_MAX: Duration = Duration::from_hours(1);
 /// How often sandboxes are looked at when none comes to its end.
 pub(crate) const E2B_LOOK_EVERY: Duration = Duration::from_secs(5);
 

@@ -12,7 +12,7 @@ use box_core::token::TokenRow;
 use box_store::SqliteStore;
 use proptest::prelude::*;
 
-use crate::rows;
+use crate::{rows, templates};
 
 /// A store as one would write it without a disk.
 #[derive(Debug, Default, PartialEq)]
@@ -66,10 +66,10 @@ impl Model {
         let mcp_servers = mcp_servers.into_iter().map(|row| Change::PutMcpServer(Box::new(row)));
         let sandboxes = store.sandboxes().await.unwrap();
         let sandboxes = sandboxes.into_iter().map(|row| Change::PutSandbox(Box::new(row)));
-        let templates = store.templates().await.unwrap();
-        let templates = templates.into_iter().map(|row| Change::PutTemplate(Box::new(row)));
+        let saved = store.templates().await.unwrap();
+        let saved = saved.into_iter().map(|row| Change::PutTemplate(Box::new(row)));
         let of_sessions = sessions.chain(execs).chain(processes);
-        for change in of_sessions.chain(tokens).chain(mcp_servers).chain(sandboxes).chain(templates) {
+        for change in of_sessions.chain(tokens).chain(mcp_servers).chain(sandboxes).chain(saved) {
             model.apply(change);
         }
         model
@@ -90,7 +90,7 @@ fn any_mcp_key() -> impl Strategy<Value = McpServerKey> {
 }
 
 fn any_template_key() -> impl Strategy<Value = TemplateKey> {
-    (0..2, any_id()).prop_map(|(tenant, id)| rows::template_key(&format!("t{tenant}"), &id))
+    (0..2, any_id()).prop_map(|(tenant, id)| templates::template_key(&format!("t{tenant}"), &id))
 }
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -113,7 +113,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(key, number)| Change::PutSandbox(Box::new(rows::sandbox(&key, number)))),
         1 => any_key().prop_map(Change::DeleteSandbox),
         2 => (any_template_key(), any::<u64>())
-            .prop_map(|(key, number)| Change::PutTemplate(Box::new(rows::template(&key, number)))),
+            .prop_map(|(key, number)| Change::PutTemplate(Box::new(templates::template(&key, number)))),
         1 => any_template_key().prop_map(Change::DeleteTemplate),
     ]
 }

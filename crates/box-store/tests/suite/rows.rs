@@ -4,8 +4,8 @@ use box_core::call::{ExecInfo, ExecStatus, Launch, ProcessCall, Receipt, Replace
 use box_core::mcp::McpAccess;
 use box_core::session::SessionState;
 use box_core::store::{
-    ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SandboxVolume, SessionKey, SessionRow, TemplateBase,
-    TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState,
+    ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SandboxVolume, SessionKey, SessionRow,
+    TemplateDefaults,
 };
 use box_core::token::TokenRow;
 use box_core::{BackendName, Dimension, Guarantees, Handle, Level, Scope, SessionRequest};
@@ -128,28 +128,5 @@ pub(crate) fn sandbox(key: &SessionKey, number: u64) -> SandboxRow {
         volume_mounts: vec![SandboxVolume { name: "data".into(), path: "/mnt/data".into() }],
         defaults: TemplateDefaults { start_command: Some("serve".into()), ..TemplateDefaults::default() },
         idempotency: Some(("key".into(), "digest".into())),
-    }
-}
-
-pub(crate) fn template_key(tenant: &str, id: &str) -> TemplateKey {
-    TemplateKey { tenant: tenant.parse().unwrap(), id: id.to_owned() }
-}
-
-pub(crate) fn template(key: &TemplateKey, number: u64) -> TemplateRow {
-    let failed = TemplateState::Failed { message: "exit 1".into(), step: Some("2".into()) };
-    TemplateRow {
-        key: key.clone(),
-        template: key.id.clone(),
-        build: "00000000-0000-7000-8000-000000000001".into(),
-        name: Some("named".into()),
-        tags: vec!["default".into()],
-        origin: TemplateOrigin::Snapshot("i1".into()),
-        state: if number.is_multiple_of(2) { TemplateState::Ready } else { failed },
-        base: TemplateBase { image: Some("host".into()), cpus: Some(0.5), ..TemplateBase::default() },
-        archive_bytes: number,
-        env: [("KEY".to_owned(), "a \"quoted\" one".to_owned())].into(),
-        defaults: TemplateDefaults { user: Some("root".into()), ..TemplateDefaults::default() },
-        created_at: at(),
-        updated_at: at(),
     }
 }

@@ -1,10 +1,35 @@
 //! Saved boxes, each tenant's apart.
 
 use box_core::Store;
-use box_core::store::{Change, Wait};
+use box_core::store::{
+    Change, TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState, Wait,
+};
 use box_store::SqliteStore;
 
-use crate::rows::{template, template_key};
+use crate::rows::at;
+
+pub(crate) fn template_key(tenant: &str, id: &str) -> TemplateKey {
+    TemplateKey { tenant: tenant.parse().unwrap(), id: id.to_owned() }
+}
+
+pub(crate) fn template(key: &TemplateKey, number: u64) -> TemplateRow {
+    let failed = TemplateState::Failed { message: "exit 1".into(), step: Some("2".into()) };
+    TemplateRow {
+        key: key.clone(),
+        template: key.id.clone(),
+        build: "00000000-0000-7000-8000-000000000001".into(),
+        name: Some("named".into()),
+        tags: vec!["default".into()],
+        origin: TemplateOrigin::Snapshot("i1".into()),
+        state: if number.is_multiple_of(2) { TemplateState::Ready } else { failed },
+        base: TemplateBase { image: Some("host".into()), cpus: Some(0.5), ..TemplateBase::default() },
+        archive_bytes: number,
+        env: [("KEY".to_owned(), "a \"quoted\" one".to_owned())].into(),
+        defaults: TemplateDefaults { user: Some("root".into()), ..TemplateDefaults::default() },
+        created_at: at(),
+        updated_at: at(),
+    }
+}
 
 fn put(tenant: &str, id: &str, number: u64) -> Change {
     Change::PutTemplate(Box::new(template(&template_key(tenant, id), number)))

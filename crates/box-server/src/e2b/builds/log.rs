@@ -95,15 +95,15 @@ mod tests {
     #[test]
     fn a_log_is_bounded_and_says_so_and_why_a_build_failed_is_always_said() {
         let log = BuildLog::default();
-        let long = "é".repeat(limits::E2B_BUILD_LINE_BYTES_MAX);
+        let much = "é".repeat(limits::E2B_BUILD_LINE_BYTES_MAX);
         for _ in 0..limits::E2B_BUILD_LOG_BYTES_MAX / limits::E2B_BUILD_LINE_BYTES_MAX + 10 {
-            log.say("1", Level::Info, long.as_str());
+            log.say("1", Level::Info, much.as_str());
         }
         log.say("1", Level::Error, "it failed");
-        let lines = log.read(0, usize::MAX);
-        assert!(lines[0].message.len() <= limits::E2B_BUILD_LINE_BYTES_MAX + 4);
-        let last: Vec<_> = lines.iter().rev().take(2).map(|entry| entry.message.as_str()).collect();
+        let kept = log.read(0, usize::MAX);
+        assert!(kept[0].message.len() <= limits::E2B_BUILD_LINE_BYTES_MAX + 4);
+        let last: Vec<_> = kept.iter().rev().take(2).map(|entry| entry.message.as_str()).collect();
         assert_eq!(last, ["it failed", "the log is full; what is said from here on is not kept"]);
-        assert_eq!(log.read(lines.len() - 1, 100).len(), 1);
+        assert_eq!(log.read(kept.len() - 1, 100).len(), 1);
     }
 }

@@ -73,12 +73,11 @@ async fn create(
         }
         None => None,
     };
-    let row = match made_before(app, &caller, digest.as_ref()).await? {
-        Some(row) => row,
-        None => {
-            let origin = origin::find(app, &caller, asked.template.as_deref().unwrap_or_default()).await?;
-            make(app, caller, origin, asked, usual_sec, digest).await?
-        }
+    let row = if let Some(row) = made_before(app, &caller, digest.as_ref()).await? {
+        row
+    } else {
+        let origin = origin::find(app, &caller, asked.template.as_deref().unwrap_or_default()).await?;
+        make(app, caller, origin, asked, usual_sec, digest).await?
     };
     let view = SandboxView::new(&row, app.e2b().config().domain.as_deref());
     Ok((StatusCode::CREATED, Json(view)))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use box_core::call::ExecCall;
+use box_core::call::{ExecCall, ExecSpan};
 use box_core::session::SessionRequest;
 use box_core::store::SandboxRow;
 use box_e2b_wire::BoxUser;
@@ -35,7 +35,9 @@ async fn wait(app: &App, row: &SandboxRow, command: &str) -> Result<(), E2bFailu
     let until = Instant::now() + limits::E2B_READY_TIME_MAX;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let call = call(row, command, Some(left))?;
+        let call = call(row, command, Some(left.max(limits::E2B_READY_EVERY)))?;
+        // Nobody started it, so nobody is told of it.
+        let call = ExecCall { span: ExecSpan::Main, note: None, ..call };
         let existing = SessionRequest::of_existing();
         let result = app.service().run(&caller_of(row), &row.key.id, &existing, call).await?;
         if result.info.exit_code == Some(0) {

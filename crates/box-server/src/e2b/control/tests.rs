@@ -27,8 +27,8 @@ impl Door {
     }
 
     /// A secret as clients check it.
-    fn spelled(secret: &String) -> String {
-        format!("e2b_{}", secret.trim_start_matches("sbx_").replace('_', ""))
+    fn spelled(secret: impl AsRef<str>) -> String {
+        format!("e2b_{}", secret.as_ref().trim_start_matches("sbx_").replace('_', ""))
     }
 
     async fn open() -> Self {

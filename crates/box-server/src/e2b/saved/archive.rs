@@ -54,18 +54,10 @@ pub(crate) async fn save(
     to: &Path,
     room: &mut Room<'_>,
 ) -> Result<(), E2bFailure> {
-    let part = to.with_extension(PART);
-    let written = async {
-        let file = Part::make(part.clone()).await?;
-        let bytes = timeout(limits::E2B_SAVE_TIME_MAX, write(app, caller, session, &file, room));
-        bytes.await.map_err(|_| stalled())??;
-        file.finish(to.to_owned()).await
-    };
-    let written = written.await;
-    if written.is_err() {
-        remove(part).await;
-    }
-    written
+    let file = Part::make(to.with_extension(PART)).await?;
+    let written = timeout(limits::E2B_SAVE_TIME_MAX, write(app, caller, session, &file, room));
+    written.await.map_err(|_| stalled())??;
+    file.finish(to.to_owned()).await
 }
 
 async fn write(
@@ -92,10 +84,17 @@ fn stalled() -> E2bFailure {
     E2bFailure::new(StatusCode::SERVICE_UNAVAILABLE, message)
 }
 
-/// An archive that is not whole yet.
+/// An archive that is not whole yet. Where nobody finishes it, whoever was to has left or failed, and it is removed.
 pub(crate) struct Part {
     path: PathBuf,
     file: Arc<Mutex<File>>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It is in its place by now, or nobody needs it. What stays is removed when the server starts again.
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 impl Part {
@@ -116,6 +115,11 @@ impl Part {
         let file = Arc::clone(&self.file);
         let write = move || file.lock().unwrap_or_else(PoisonError::into_inner).write_all(bytes.as_ref());
         blocking(write).await?.map_err(failed)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Puts it in its place, where a crash cannot undo it.

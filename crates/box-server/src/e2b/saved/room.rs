@@ -39,7 +39,7 @@ impl Saved {
         let taken = rooms.entry(tenant.clone()).or_default();
         if rows.len() + taken.archives >= limits::E2B_SAVED_MAX {
             let most = limits::E2B_SAVED_MAX;
-            return Err(full(format!("there are {most} snapshots and templates already, and no more can be kept")));
+            return Err(full(&format!("there are {most} snapshots and templates already, and no more can be kept")));
         }
         taken.archives += 1;
         Ok(Room { saved: self, tenant: tenant.clone(), kept_bytes, bytes: 0, bytes_max })
@@ -59,7 +59,7 @@ impl Room<'_> {
         let taken = rooms.entry(self.tenant.clone()).or_default();
         if self.kept_bytes + taken.bytes + bytes > self.saved.bytes_max {
             let mb = self.saved.bytes_max >> 20;
-            return Err(full(format!(
+            return Err(full(&format!(
                 "all snapshots and templates together may have {mb} MiB (e2b_door.saved_mb_max)"
             )));
         }
@@ -86,7 +86,7 @@ impl Drop for Room<'_> {
     }
 }
 
-fn full(what: String) -> E2bFailure {
+fn full(what: &str) -> E2bFailure {
     let fix = "delete some first: Sandbox.delete_snapshot(id), or DELETE /templates/{id}";
     E2bFailure::new(StatusCode::INSUFFICIENT_STORAGE, format!("{what}; {fix}"))
 }

@@ -108,11 +108,11 @@ async def a_sandbox_is_forked(desk):
 @case()
 async def what_is_installed_and_removed_is_in_the_copy(desk):
     source = await desk.sandbox()
-    await source.commands.run("mkdir -p /opt/tool && echo made > /opt/tool/file && rm -f /etc/hostname", user="root")
+    await source.commands.run("mkdir -p /opt/tool && echo made > /opt/tool/file && rm -f /usr/bin/yes", user="root")
     await source.commands.run("mkdir -p deep/er && ln -s deep/er link && chmod 700 deep && touch deep/er/file")
     snapshot = await source.create_snapshot()
     copy = await desk.sandbox(snapshot.snapshot_id)
-    seen = await copy.commands.run("cat /opt/tool/file; stat -c '%U %a' deep; ls link; test -e /etc/hostname || echo gone")
+    seen = await copy.commands.run("cat /opt/tool/file; stat -c '%U %a' deep; ls link; test -e /usr/bin/yes || echo gone")
     equal(seen.stdout, "made\nuser 700\nfile\ngone\n", "what the copy has")
     equal(await desk.Sandbox.delete_snapshot(snapshot.snapshot_id), True, "delete")
 

@@ -124,14 +124,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn steps(steps: Value) -> Result<Vec<Step>, u16> {
+    fn steps(steps: &Value) -> Result<Vec<Step>, u16> {
         let asked: BuildAsked = serde_json::from_value(json!({ "fromTemplate": "base", "steps": steps })).unwrap();
         asked.steps().map_err(|failure| failure.status().as_u16())
     }
 
     #[test]
     fn steps_mean_what_clients_say() {
-        let read = steps(json!([
+        let read = steps(&json!([
             { "type": "RUN", "args": ["make", "root"], "force": false },
             { "type": "RUN", "args": ["make"] },
             { "type": "COPY", "args": ["a", "/b", "", "0644"], "filesHash": "h" },
@@ -151,7 +151,7 @@ mod tests {
             json!({ "type": "ENV", "args": ["A"] }),
             json!({ "type": "EXPOSE", "args": ["80"] }),
         ] {
-            assert_eq!(steps(json!([bad])), Err(400), "{bad}");
+            assert_eq!(steps(&json!([bad])), Err(400), "{bad}");
         }
         let asked: BuildAsked = serde_json::from_value(json!({ "fromImageRegistry": { "type": "aws" } })).unwrap();
         assert_eq!(asked.steps().unwrap_err().status().as_u16(), 501);

@@ -1,17 +1,18 @@
 //! Files for COPY steps: clients ask where to send them, and send them there as one archive.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::{Path as HostPath, PathBuf};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::path::PathBuf;
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::{Extension, Path, State};
 use box_core::Error;
 use box_core::store::TemplateState;
 use flate2::read::MultiGzDecoder;
 use http::{HeaderMap, StatusCode, header};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::super::create::{new_id, secret};
 use super::super::owner::Owner;
@@ -86,20 +87,17 @@ pub(in super::super) async fn upload(
         let left = app.e2b().config().saved_mb_max << 20;
         let left = left.saturating_sub(uploads.bytes(&tenant)).min(limits::E2B_UPLOAD_BYTES_MAX);
         let place = app.e2b().saved().directory()?.join(format!("upload-{}", new_id()?));
-        let (sent, plain) = (place.with_extension("sent"), place.with_extension("files"));
-        let written = receive(&mut pieces, &sent, left).await;
-        let bytes = match written {
-            Ok(()) => inflated(&sent, &plain, left).await,
-            Err(failure) => Err(failure),
-        };
-        remove_archive(sent).await;
-        match bytes {
-            Ok(bytes) if uploads.finish(&tenant, &template, &hash, plain.clone(), bytes) => Ok(StatusCode::OK),
-            other => {
-                remove_archive(plain).await;
-                other.map(|_| StatusCode::OK)
-            }
+        let sent = Part::make(place.with_extension("sent")).await?;
+        let received = timeout(limits::E2B_UPLOAD_TIME_MAX, receive(&mut pieces, &sent, left)).await;
+        received.map_err(|_| E2bFailure::new(StatusCode::REQUEST_TIMEOUT, "the files came too slowly"))??;
+        let plain = Part::make(place.with_extension("part")).await?;
+        let bytes = inflate(&sent, &plain, left).await?;
+        let kept = place.with_extension("files");
+        plain.finish(kept.clone()).await?;
+        if !uploads.finish(&tenant, &template, &hash, kept.clone(), bytes) {
+            remove_archive(kept).await;
         }
+        Ok(StatusCode::OK)
     };
     let received = received.await;
     if received.is_err() {
@@ -108,8 +106,7 @@ pub(in super::super) async fn upload(
     received
 }
 
-async fn receive(pieces: &mut axum::body::BodyDataStream, to: &HostPath, bytes_max: u64) -> Result<(), E2bFailure> {
-    let file = Part::make(to.to_owned()).await?;
+async fn receive(pieces: &mut BodyDataStream, file: &Part, bytes_max: u64) -> Result<(), E2bFailure> {
     let mut left = bytes_max;
     while let Some(piece) = next_piece(pieces).await? {
         left = left.checked_sub(piece.len() as u64).ok_or_else(too_large)?;
@@ -118,22 +115,16 @@ async fn receive(pieces: &mut axum::body::BodyDataStream, to: &HostPath, bytes_m
     Ok(())
 }
 
-/// The archive as it was before it was compressed, if it was; says how many bytes it has.
-async fn inflated(sent: &HostPath, to: &HostPath, bytes_max: u64) -> Result<u64, E2bFailure> {
-    let (sent, to): (PathBuf, PathBuf) = (sent.to_owned(), to.to_owned());
+/// Writes the archive as it was before it was compressed, if it was; says how many bytes it has.
+async fn inflate(sent: &Part, to: &Part, bytes_max: u64) -> Result<u64, E2bFailure> {
+    let (sent, to): (PathBuf, PathBuf) = (sent.path().to_owned(), to.path().to_owned());
     let inflate = move || -> io::Result<u64> {
-        let mut file = File::open(&sent)?;
         let mut start = [0; GZIP.len()];
-        let is_gzip = file.read_exact(&mut start).is_ok() && start == GZIP;
-        if !is_gzip {
-            std::fs::rename(&sent, &to)?;
-            return Ok(to.metadata()?.len());
-        }
-        let mut plain = File::create_new(&to)?;
-        let mut bytes = MultiGzDecoder::new(File::open(&sent)?).take(bytes_max + 1);
-        let copied = io::copy(&mut bytes, &mut plain)?;
-        plain.flush()?;
-        Ok(copied)
+        let is_gzip = File::open(&sent)?.read_exact(&mut start).is_ok() && start == GZIP;
+        let sent = File::open(&sent)?;
+        let mut bytes: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(sent)) } else { Box::new(sent) };
+        let mut plain = OpenOptions::new().write(true).open(&to)?;
+        io::copy(&mut bytes.by_ref().take(bytes_max + 1), &mut plain)
     };
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {

@@ -62,6 +62,9 @@ pub(super) async fn run(app: &App, caller: &Caller, plan: Plan, log: &BuildLog) 
         Ok(row) => publish(app, row, log).await,
         Err(Failed { message, step }) => {
             log.say(&step, Level::Error, message.as_str());
+            if let Ok(archive) = app.e2b().saved().archive(&key.id) {
+                remove_archive(archive).await;
+            }
             let failed = TemplateState::Failed { message, step: Some(step) };
             app.e2b().saved().change(&key, |row| row.state = failed).await.map(drop)
         }

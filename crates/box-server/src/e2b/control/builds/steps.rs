@@ -159,7 +159,9 @@ impl<'a> Site<'a> {
                         .take(&bytes, |line, level| log.say(step, level, line));
                 }
                 FollowEvent::Ended { info, .. } => {
-                    lines.iter_mut().for_each(|lines| lines.end(|line, level| log.say(step, level, line)));
+                    for lines in &mut lines {
+                        lines.end(|line, level| log.say(step, level, line));
+                    }
                     return ended(&info, what);
                 }
                 FollowEvent::Gap { .. } | FollowEvent::Restarted { .. } => {}
