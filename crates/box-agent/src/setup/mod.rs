@@ -1,6 +1,7 @@
 //! Turns fresh namespaces into a box, in an order that never changes. The first failure ends everything.
 
 mod attaching;
+mod charged;
 mod confine;
 mod lodging;
 mod mounts;
@@ -152,7 +153,8 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     rustix::process::setsid().step("session")?;
     // Not at clone time: the namespace's root is the cgroup in which one is when it is made, and the host moves us first.
     sys::unshare_cgroup().step("cgroup_namespace")?;
-    let (read_only_mounts, storage) = root::build(&plan, &mut descriptors)?;
+    let limits = charged::Limits { execs: tracking.directory(), memory: memory.as_ref() };
+    let (read_only_mounts, storage) = root::build(&plan, &mut descriptors, limits)?;
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     sys::loopback_up().step("loopback")?;
     set_limits(&plan.rlimits).step("rlimits")?;

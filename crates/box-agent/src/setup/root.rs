@@ -9,6 +9,7 @@ use rustix::io::{Errno, Result};
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use rustix::thread::{Gid, Uid};
 
+use super::charged::Limits;
 use super::storage::Stage;
 use super::{Descriptors, Failure, Step, mounts};
 use crate::saved::Storage;
@@ -31,7 +32,11 @@ struct Site {
 
 /// Builds the root, pivots into it and detaches the host. Answers how many mounts were found read-only, as planned, and what is kept of
 /// the storage.
-pub(super) fn build(plan: &Plan, descriptors: &mut Descriptors) -> std::result::Result<(u32, Storage), Failure> {
+pub(super) fn build(
+    plan: &Plan,
+    descriptors: &mut Descriptors,
+    limits: Limits<'_>,
+) -> std::result::Result<(u32, Storage), Failure> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).step("private")?;
     let mut trees = Vec::with_capacity(plan.trees.len());
     for tree in &plan.trees {
@@ -43,7 +48,8 @@ pub(super) fn build(plan: &Plan, descriptors: &mut Descriptors) -> std::result::
         Planned::Mount(index) => descriptors.take(index)?,
     };
     let seed = plan.seed.map(|index| descriptors.take(index)).transpose()?;
-    let mut site = Site::open(plan, Stage::open(plan, storage, seed)?, trees).step("root")?;
+    let mut site =
+        Site::open(plan, Stage::open(plan, storage, seed.map(|archive| (archive, limits)))?, trees).step("root")?;
     for step in &plan.steps {
         site.apply(step).step(&describe(step))?;
     }

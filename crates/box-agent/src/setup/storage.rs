@@ -9,6 +9,7 @@ use box_wire::{GuestPath, Plan, User};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
 
+use super::charged::Limits;
 use super::{Failure, Step, mounts, seed};
 use crate::saved::{PLACES, ROOT, Storage, UPPER};
 
@@ -33,15 +34,20 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Puts the storage up, and fills it first where there is something to fill it with.
-    pub(super) fn open(plan: &Plan, mount: OwnedFd, seed: Option<OwnedFd>) -> std::result::Result<Self, Failure> {
+    pub(super) fn open(
+        plan: &Plan,
+        mount: OwnedFd,
+        seed: Option<(OwnedFd, Limits<'_>)>,
+    ) -> std::result::Result<Self, Failure> {
         mounts::restrict(&mount, Access::ReadWrite).step("storage")?;
         mounts::attach(&mount, open_path(STAGE).step("storage")?).step("storage")?;
         // Before anything is mounted in it, so that it shows nothing else.
         let view = mounts::clone_at(&mount, "").step("storage")?;
         mounts::restrict(&view, Access::ReadOnly).step("storage")?;
         let stage = Self { mount, kept: Storage { view, overlays: Vec::new() } };
-        if let Some(archive) = seed {
-            seed::fill(&stage.mount, seed::reader(archive), plan.workload).step("seed")?;
+        if let Some((archive, limits)) = seed {
+            let fill = || seed::fill(&stage.mount, seed::reader(archive), plan.workload);
+            limits.run(|| fill().map_err(|refusal| refusal.to_string())).step("seed")?;
             stage.check_kind(&plan.root).step("seed")?;
         }
         for name in [ROOT, PLACES, EMPTY] {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use box_core::{Account, BoxSpec, Error, Profile};
+use box_core::{Account, BoxSpec, Dimension, Error, Level, Profile};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground};
 use box_wire::User;
@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
     crate::cases![
         what_is_no_saved_box_is_refused_and_leaves_nothing,
         a_saved_box_that_does_not_fit_is_refused_by_name,
+        a_saved_box_counts_as_memory_of_the_new_one,
         an_archive_cannot_make_the_host_part_of_a_box,
         nobody_looks_into_who_saves,
     ]
@@ -77,6 +78,28 @@ async fn a_saved_box_that_does_not_fit_is_refused_by_name(ground: Arc<Ground>) -
     Ok(())
 }
 
+async fn a_saved_box_counts_as_memory_of_the_new_one(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::NeverSaved)?;
+    let spec = BoxSpec { disk_mb: 256, memory_mb: 512, ..writable() };
+    let one = ground.make(&spec).await?;
+    let memory = one.handle.guarantees.iter().find(|guarantee| guarantee.dimension == Dimension::Memory);
+    if memory.is_none_or(|guarantee| guarantee.level != Level::Hard) {
+        return skip("memory is not limited here".to_owned());
+    }
+    one.check("head -c 96M /dev/zero | tr '\\0' x > /workspace/large").await?;
+    let saved = save(&ground, &one, None).await?;
+    let small = seeded(&BoxSpec { memory_mb: 64, ..spec.clone() }, &saved);
+    let told = refusal(&ground, &small).await?;
+    ensure!(told.contains("memory_mb"), "{told}");
+    let again = ground.make(&seeded(&spec, &saved)).await?;
+    let used = ground.backend.stats(&again.handle).await?.memory_bytes;
+    ensure!(used.is_some_and(|bytes| bytes > 90 << 20), "what was seeded is not counted: {used:?}");
+    Ok(())
+}
+
+/// Directories, and links with where they lead.
+type Links<'a> = Vec<(&'a str, Option<&'a Path>)>;
+
 /// An archive of directories and links, ended as it should be.
 fn archive(path: &Path, entries: &[(&str, Option<&Path>)]) -> Result<()> {
     let mut archive = Builder::new(fs::File::create(path)?);
@@ -115,7 +138,7 @@ async fn an_archive_cannot_make_the_host_part_of_a_box(ground: Arc<Ground>) -> R
     let out = Some(outside.as_path());
     let usr = "places/%2Fusr";
     let read_only = Profile::default().spec();
-    let table: [(&BoxSpec, Vec<(&str, Option<&Path>)>); 9] = [
+    let table: [(&BoxSpec, Links<'_>); 9] = [
         (&writable(), vec![("places", None), (usr, out)]),
         (&writable(), vec![("places", None), (usr, None), ("places/%2Fusr/upper", out)]),
         (&writable(), vec![("places", None), (usr, None), ("places/%2Fusr/work", out)]),
@@ -151,15 +174,21 @@ async fn an_archive_cannot_make_the_host_part_of_a_box(ground: Arc<Ground>) -> R
     Ok(())
 }
 
+/// Where all are one user, how many descriptors somebody has can be seen, but not what they are.
 const LOOK: &str = "import os\n\
     seen = []\n\
-    for pid in filter(str.isdigit, os.listdir('/proc')):\n\
-    \x20   if int(pid) in (os.getpid(), os.getppid()): continue\n\
-    \x20   for name in ('fd', 'fd/3', 'cwd', 'root', 'environ', 'maps', 'mem'):\n\
-    \x20       try: (os.listdir if name in ('fd', 'root', 'cwd') else lambda p: os.close(os.open(p, os.O_RDONLY)))(f'/proc/{pid}/{name}')\n\
-    \x20       except OSError: continue\n\
-    \x20       seen.append((pid, open(f'/proc/{pid}/comm').read().strip(), name))\n\
-    print(len(os.listdir('/proc')) > 0, seen)";
+    def look(path, how):\n\
+    \x20   try: how(path)\n\
+    \x20   except OSError: return\n\
+    \x20   seen.append((path, open('/'.join(path.split('/')[:3]) + '/comm').read()))\n\
+    others = [f'/proc/{pid}' for pid in os.listdir('/proc') if pid.isdigit() and int(pid) not in (os.getpid(), os.getppid())]\n\
+    for other in others:\n\
+    \x20   for number in range(20):\n\
+    \x20       look(f'{other}/fd/{number}', os.readlink)\n\
+    \x20       look(f'{other}/fd/{number}', lambda path: os.close(os.open(path, os.O_PATH)))\n\
+    \x20   for name in ('cwd', 'root'): look(f'{other}/{name}', os.listdir)\n\
+    \x20   for name in ('environ', 'maps', 'mem'): look(f'{other}/{name}', lambda path: open(path, 'rb').read(1))\n\
+    print(len(others) > 0, seen)";
 
 /// Who saves sees more of the box than its users do.
 async fn nobody_looks_into_who_saves(ground: Arc<Ground>) -> Result<()> {
