@@ -76,8 +76,7 @@ class Suite:
         try:
             await asyncio.wait_for(case.run(*arguments), case.limit_sec)
         except Skip as reason:
-            self.skipped += 1
-            print(f"skipped: {name}: {reason}", flush=True)
+            self.skip(name, str(reason))
         except TimeoutError:
             # A case may let such an error of its own through; the clock tells which of the two it is.
             hung = time.monotonic() - begun >= case.limit_sec
@@ -89,6 +88,11 @@ class Suite:
             self.passed += 1
             print(f"ok {name}", flush=True)
         return None
+
+    def skip(self, name: str, why: str) -> None:
+        """Counts a case that cannot run and says why."""
+        self.skipped += 1
+        print(f"skipped: {name}: {why}", flush=True)
 
     def fail(self, name: str, why: str) -> None:
         """Counts a failure and says why on one line."""

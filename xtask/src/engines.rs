@@ -165,6 +165,11 @@ impl Engines {
         bail!("the keeper of the engines ended before they stood")
     }
 
+    /// Whether Docker is among them.
+    pub(crate) fn has_docker(&self) -> bool {
+        self.environment.iter().any(|(name, _)| name == DOCKER_VARIABLE)
+    }
+
     /// What could not be started, and why.
     pub(crate) fn missing(&self) -> &[String] {
         &self.missing

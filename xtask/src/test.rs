@@ -173,6 +173,11 @@ const STAGES: &[Stage] = &[
         run: e2b_clients::run,
     },
     Stage {
+        name: "e2b-docker",
+        proves: "the newest E2B package for Python works against us on containers of Docker",
+        run: e2b_clients::on_docker,
+    },
+    Stage {
         name: "crates-engines",
         proves: "box-docker and box-nsjail on real engines, killed at every step too, as root",
         run: suites::crates_among_engines,

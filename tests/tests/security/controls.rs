@@ -1,8 +1,10 @@
 //! Each probe once without protection: one that cannot fail proves nothing.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -23,7 +25,11 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// An account without rights, for controls that root starts.
 const NOBODY: u32 = 65534;
 
+/// What controls answered. A case that runs several times needs its control once.
+pub(crate) type Answered = Mutex<BTreeMap<String, ControlResult>>;
+
 /// What a control answered and what that means.
+#[derive(Clone)]
 pub(crate) struct ControlResult {
     pub(crate) verdict: String,
     pub(crate) found: Found,
@@ -37,8 +43,20 @@ enum Way {
     RootInNamespaces,
 }
 
-/// Runs the control of a case, where it has one.
+/// What the control of a case answers, where it has one.
 pub(crate) async fn control(world: &World, case: &CorpusCase) -> Result<ControlResult> {
+    let known = world.controls.lock().ok().and_then(|answered| answered.get(&case.id).cloned());
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let result = run_control(world, case).await?;
+    if let Ok(mut answered) = world.controls.lock() {
+        answered.insert(case.id.clone(), result.clone());
+    }
+    Ok(result)
+}
+
+async fn run_control(world: &World, case: &CorpusCase) -> Result<ControlResult> {
     let apart = |why: &str| Ok(ControlResult { verdict: "–".to_owned(), found: Found::Apart(why.to_owned()) });
     if case.never_run_unsandboxed {
         return apart("too dangerous without a box");

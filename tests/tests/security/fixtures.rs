@@ -16,6 +16,8 @@ use box_tests::{Ground, TestBox, isolation};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use tempfile::TempDir;
 
+use crate::controls::Answered;
+
 /// Everything that stands around the box under attack.
 pub(crate) struct World {
     pub(crate) ground: Ground,
@@ -35,6 +37,8 @@ pub(crate) struct World {
     pub(crate) peer_service: Option<(String, u16)>,
     /// Why cases that need a network cannot run, where they cannot.
     pub(crate) no_network: Option<String>,
+    /// What the controls answered that have run.
+    pub(crate) controls: Answered,
 }
 
 const PEER_PORT: u16 = 8099;
@@ -66,6 +70,7 @@ impl World {
             peer,
             peer_service: None,
             no_network,
+            controls: Answered::default(),
         };
         world.furnish_peer().await?;
         Ok(world)

@@ -7,7 +7,7 @@
 mod servers;
 
 use super::artefacts::build_strongbox;
-use super::{Proof, Verdict, langbot};
+use super::{Proof, Verdict, langbot, suites};
 use crate::node::Packages;
 use crate::python::Environment;
 use crate::{cargo, machine};
@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use servers::Servers;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// The versions of `e2b` that stand for its families: what differs between them is in the table of the drivers' `README.md`.
 const PYTHON: &[&str] = &["2.15.0", "2.30.0", "2.45.1", "2.63.0"];
@@ -22,8 +23,8 @@ const PYTHON: &[&str] = &["2.15.0", "2.30.0", "2.45.1", "2.63.0"];
 /// The package has everything twice: with calls that block and with calls that are awaited.
 const FORMS: [&str; 2] = ["sync", "async"];
 
-/// What runs code statement by statement; it brings the newest `e2b`.
-const INTERPRETER: &[&str] = &["e2b-code-interpreter==2.11.5", "e2b==2.63.0"];
+/// What runs code statement by statement, with the newest `e2b`; IPython is carried into a box from there.
+const INTERPRETER: &[&str] = &["e2b-code-interpreter==2.11.5", "e2b==2.63.0", "ipython==8.18.1"];
 
 /// LangBot with the oldest `e2b` that it takes, which names a sandbox by nothing but its token once it has connected. With newer
 /// ones it is in the environments of the other stages.
@@ -55,6 +56,33 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
         Verdict::Passed if passed < CHECKS_MIN => Verdict::Failed(format!("{passed} checks of at least {CHECKS_MIN}")),
         other => other,
     })
+}
+
+/// How long the one driver on Docker may take.
+const ON_DOCKER_TIME_MAX: Duration = Duration::from_mins(15);
+
+/// Drives a server whose sandboxes are containers of Docker with the newest package.
+pub(super) fn on_docker(proof: &mut Proof) -> Result<Verdict> {
+    if let Some(reason) = missing() {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let python = match newest_sdk(&proof.target) {
+        Ok(python) => python,
+        Err(error) => return Ok(Verdict::Skipped(format!("the packages of E2B cannot be installed: {error:#}"))),
+    };
+    let engines = match proof.engines() {
+        Ok(engines) => engines,
+        Err(error) => return Ok(Verdict::Skipped(format!("no engines: {error:#}"))),
+    };
+    if !engines.has_docker() {
+        return Ok(Verdict::Skipped(engines.missing().join("; ")));
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(proof.root.join("tests/clients/e2b/on-docker"));
+    command.arg(build_strongbox(&proof.root)?).arg(python);
+    cargo::without_cargo_traces(&mut command);
+    let ending = proof.stream(engines.enter(&command), ON_DOCKER_TIME_MAX)?;
+    Ok(suites::judge(proof, ending))
 }
 
 /// The Python that has the newest of our versions of the SDK.

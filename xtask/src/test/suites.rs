@@ -222,7 +222,7 @@ fn run(proof: &mut Proof, suite: &str, time_max: Duration, command: impl Fn(&[St
 }
 
 /// An exit code alone proves nothing: the suite must have said that cases passed and that none failed.
-fn judge(proof: &Proof, ending: Ending) -> Verdict {
+pub(super) fn judge(proof: &Proof, ending: Ending) -> Verdict {
     let tally = &proof.tally;
     if tally.results_seen == 0 {
         return Verdict::Failed(format!("no `suite-result:` line; {ending}"));

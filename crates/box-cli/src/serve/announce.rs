@@ -6,12 +6,12 @@ use crate::fault::Fault;
 use crate::listing;
 
 /// Says where the server listens, who may come in and what to try first.
-pub(crate) fn write(addresses: &[String], has_tokens: bool, state_dir: &Path) -> Result<(), Fault> {
-    listing::write_out(text(addresses, has_tokens, state_dir).as_bytes())?;
+pub(crate) fn write(addresses: &[String], has_tokens: bool, has_e2b: bool, state_dir: &Path) -> Result<(), Fault> {
+    listing::write_out(text(addresses, has_tokens, has_e2b, state_dir).as_bytes())?;
     Ok(())
 }
 
-fn text(addresses: &[String], has_tokens: bool, state_dir: &Path) -> String {
+fn text(addresses: &[String], has_tokens: bool, has_e2b: bool, state_dir: &Path) -> String {
     let mut lines = vec![format!("strongbox {} serves at {}", env!("CARGO_PKG_VERSION"), addresses.join(" and "))];
     let web = addresses.iter().find(|address| address.starts_with("http"));
     if let Some(web) = web {
@@ -30,6 +30,14 @@ fn text(addresses: &[String], has_tokens: bool, state_dir: &Path) -> String {
              strongbox token create{named} --name NAME"
         ),
     });
+    if let Some(web) = web.map(|web| web.trim_end_matches('/')).filter(|_| has_e2b) {
+        lines.push(format!("E2B's SDKs:  E2B_API_URL={web} E2B_SANDBOX_URL={web}"));
+        lines.push(if has_tokens {
+            format!("             E2B_API_KEY from: strongbox token create{named} --name NAME --e2b")
+        } else {
+            "             E2B_API_KEY=e2b_0000 (any such key while there is no token)".to_owned()
+        });
+    }
     lines.push(format!("Try:         strongbox exec{named} demo -- echo hello"));
     lines.join("\n") + "\n"
 }
@@ -41,15 +49,22 @@ mod tests {
     #[test]
     fn a_server_says_where_it_is_and_what_to_try() {
         let both = ["http://127.0.0.1:5410".to_owned(), "unix:/srv/state/strongbox.sock".to_owned()];
-        let said = text(&both, false, Path::new("/srv/state"));
+        let said = text(&both, false, true, Path::new("/srv/state"));
         insta::assert_snapshot!(said.replace(env!("CARGO_PKG_VERSION"), "VERSION"), @r"
         strongbox VERSION serves at http://127.0.0.1:5410 and unix:/srv/state/strongbox.sock
         Interface:   http://127.0.0.1:5410/openapi.json
         Token:       not needed: every user of this machine can come in. To change that:
                      strongbox token create --state-dir /srv/state --name NAME
+        E2B's SDKs:  E2B_API_URL=http://127.0.0.1:5410 E2B_SANDBOX_URL=http://127.0.0.1:5410
+                     E2B_API_KEY=e2b_0000 (any such key while there is no token)
         Try:         strongbox exec --state-dir /srv/state demo -- echo hello
         ");
-        assert!(text(&both, true, Path::new("/srv/state")).contains("needed over TCP (STRONGBOX_TOKEN)"));
-        assert!(!text(&both[1..], true, Path::new("/srv/state")).contains("openapi"));
+        let guarded = text(&both, true, true, Path::new("/srv/state"));
+        assert!(
+            guarded.contains("needed over TCP (STRONGBOX_TOKEN)") && guarded.contains("--name NAME --e2b"),
+            "{guarded}"
+        );
+        assert!(!text(&both[1..], true, true, Path::new("/srv/state")).contains("openapi"));
+        assert!(!text(&both, true, false, Path::new("/srv/state")).contains("E2B"));
     }
 }

@@ -78,7 +78,8 @@ pub(crate) fn main(options: &ServeOptions) -> Result<u8, Fault> {
     log::start(&config.log, options.log_format)?;
     server::block_on(async {
         let server = Server::start(&config, config.langbot()?, Listening::Required).await?;
-        announce::write(server.addresses(), server.has_tokens(), &config.state_dir)?;
+        let has_e2b = config.e2b_door()?.enabled;
+        announce::write(server.addresses(), server.has_tokens(), has_e2b, &config.state_dir)?;
         let until_stopped = server.stopped();
         let reload = |service: &Service| reload(service, &mut settings, || options.settings());
         server.run(config.on_stop, reload, until_stopped, Haste::Patient).await

@@ -46,7 +46,7 @@ pub(crate) struct E2b {
     directory: Directory,
     turns: Turns,
     meter: control::Meter,
-    cell_turns: interpreter::CellTurns,
+    cell_turns: Arc<interpreter::CellTurns>,
     saved: Saved,
     builds: builds::Builds,
 }
@@ -62,7 +62,7 @@ impl E2b {
             directory: Directory::new(store),
             turns: Turns::default(),
             meter: control::Meter::default(),
-            cell_turns: interpreter::CellTurns::default(),
+            cell_turns: Arc::default(),
         }
     }
 
@@ -97,7 +97,7 @@ impl E2b {
     }
 
     /// Whose turn it is in the contexts of sandboxes.
-    pub(crate) fn cell_turns(&self) -> &interpreter::CellTurns {
+    pub(crate) fn cell_turns(&self) -> &Arc<interpreter::CellTurns> {
         &self.cell_turns
     }
 }

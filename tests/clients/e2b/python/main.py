@@ -1,6 +1,6 @@
 """Drives a server of ours with the real `e2b` package that is beside this interpreter.
 
-main.py --form sync|async --url http://127.0.0.1:5410 [--guarded FILE] [--also TOPIC]... [part of a name]...
+main.py --form sync|async --url http://127.0.0.1:5410 [--guarded FILE] [--also TOPIC]... [--without FEATURE]... [part of a name]...
 
 FILE is JSON, for the cases about keys: `{"url": …, "keys": {"left": …, "right": …}}`, a second server and a key for each of two
 tenants. Where `e2b-code-interpreter` is installed, only its own cases are run.
@@ -27,6 +27,9 @@ from suite import CASES, Suite, describe  # noqa: E402
 # A server without tokens takes any key of this form.
 KEY = "e2b_" + "0" * 40
 
+# What a sandbox usually has: a user and root that have names, git, and a backend that can save it.
+SANDBOX = {"users", "git", "saving"}
+
 # Calls of the blocking form that may be on their way at the same time.
 THREADS_MAX = 64
 
@@ -37,6 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--url", required=True)
     parser.add_argument("--guarded", type=argparse.FileType(), help="adds the cases that need a server with tokens")
     parser.add_argument("--also", action="append", default=[], help="adds the cases that need this")
+    parser.add_argument("--without", action="append", default=[], help="skips the cases that need this of a sandbox")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("filters", nargs="*")
     return parser.parse_args()
@@ -46,7 +50,7 @@ async def run(options: argparse.Namespace) -> int:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS_MAX))
     for module in sorted(it.name for it in pkgutil.iter_modules(cases.__path__)):
         importlib.import_module(f"cases.{module}")
-    have = features(options.form) | set(options.also) | ({"guarded"} if options.guarded else set())
+    have = features(options.form) | SANDBOX | set(options.also) | ({"guarded"} if options.guarded else set())
     name = f"code-interpreter-{INTERPRETER}" if INTERPRETER else VERSION
     suite = Suite(f"e2b-python-{name}-{options.form}", options.filters)
     ours = [it for it in CASES if ("interpreter" in it.needs) == bool(INTERPRETER)]
@@ -56,6 +60,9 @@ async def run(options: argparse.Namespace) -> int:
         return 0
     guarded = json.load(options.guarded) if options.guarded else None
     for case in chosen:
+        if missing := set(case.needs) & set(options.without):
+            suite.skip(f"{suite.name}/{case.name}", f"its sandboxes have no {', '.join(sorted(missing))}")
+            continue
         await run_one(suite, case, lambda: Desk(options.form, options.url, guarded))
     return suite.finish()
 

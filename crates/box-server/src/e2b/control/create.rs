@@ -26,7 +26,7 @@ use crate::e2b::failure::E2bFailure;
 use crate::limits;
 
 /// Where the user of a sandbox is at home.
-const HOME: &str = "/home/user";
+pub(super) const HOME: &str = "/home/user";
 
 /// Variables that say of a sandbox what it is.
 pub(super) const OWN_VARIABLES: [&str; 3] = ["E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID"];

@@ -7,14 +7,18 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use box_core::limits::DISK_MB_DEFAULT;
+use box_core::service::{ErrandCall, NO_INPUT};
+use box_core::session::SessionRequest;
 use box_core::store::SandboxRow;
 use box_core::{Caller, SessionId};
+use box_wire::{Answer, Work};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::body::{OfSandbox, Pairs};
+use super::create::HOME;
 use super::lifecycle::find;
 use super::owner::Owner;
 use super::views::{State as Stands, whole_processors};
@@ -26,6 +30,9 @@ use crate::limits;
 
 /// Shortest time over which the use of processors is told.
 const MEASURED_OVER_MIN: Duration = Duration::from_millis(500);
+
+/// How long a box may take to say what it stores.
+const STORED_TIME_MAX_MS: u64 = 2_000;
 
 /// What a sandbox consumes now.
 #[derive(Debug, Serialize)]
@@ -105,6 +112,9 @@ pub(super) async fn of_many(
     let mut measured = BTreeMap::new();
     for id in ids.into_iter().filter_map(|id| id.parse().ok()) {
         let Ok(found) = find(&app, &caller, id).await else { continue };
+        if found.state == Stands::Paused {
+            continue;
+        }
         if let Ok(metric) = measure(&app, &caller, &found.row).await {
             measured.insert(found.id.to_string(), metric);
         }
@@ -146,10 +156,22 @@ async fn measure(app: &App, caller: &Caller, row: &SandboxRow) -> Result<MetricV
         mem_used: stats.memory_bytes.unwrap_or(0),
         mem_total: config.memory_mb << 20,
         mem_cache: 0,
-        // What a box stores is bounded and not counted.
-        disk_used: 0,
+        disk_used: stored(app, caller, &row.key.id).await.unwrap_or(0),
         disk_total: disk_mb << 20,
     })
+}
+
+/// What a sandbox stores, as its agent sees it; nothing where it cannot be asked.
+async fn stored(app: &App, caller: &Caller, id: &SessionId) -> Option<u64> {
+    let call = ErrandCall {
+        timeout_ms: Some(STORED_TIME_MAX_MS),
+        ..ErrandCall::new(Work::Space { path: HOME.parse().ok()? })
+    };
+    let asked = app.service().errand(caller, id, &SessionRequest::of_existing(), call, NO_INPUT).await;
+    match asked.ok()?.0 {
+        Answer::Space { total_bytes, free_bytes } => Some(total_bytes.saturating_sub(free_bytes)),
+        _ => None,
+    }
 }
 
 /// Whether what is measured now was asked for.

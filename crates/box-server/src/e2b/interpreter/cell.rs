@@ -16,11 +16,14 @@ use super::event::Event;
 use super::language::Cell;
 use super::line;
 use super::listener::Listener;
-use super::turns::{Met, Place, Turn};
+use super::turns::{Left, Place, Turn};
 use crate::limits;
 
 /// Bytes of a request that a context is told at once.
 const REQUEST_PIECE_BYTES: usize = 1 << 20;
+
+/// How long a process that was interrupted is given to notice.
+const INTERRUPT_SETTLES: Duration = Duration::from_millis(100);
 
 /// A cell that waits for its turn.
 #[derive(Debug)]
@@ -90,13 +93,13 @@ impl Client {
 impl Waiting {
     /// Waits for the turn, runs the cell, and tells its client everything.
     pub(super) async fn run(self) {
-        let mut met = tokio::select! {
-            met = self.client.while_waiting(self.place.turn()) => met,
+        let mut left = tokio::select! {
+            left = self.client.while_waiting(self.place.turn()) => left,
             () = self.client.0.closed() => return,
         };
-        let mut outcome = self.attempt(&mut met).await;
+        let mut outcome = self.attempt(&mut left).await;
         if matches!(outcome, Outcome::Silent) {
-            outcome = self.again(&mut met).await;
+            outcome = self.again(&mut left).await;
         }
         let last = match outcome {
             Outcome::Done | Outcome::Left => None,
@@ -109,44 +112,46 @@ impl Waiting {
     }
 
     /// Runs the cell in a new process, because the one of before does not answer.
-    async fn again(&self, met: &mut Met) -> Outcome {
-        *met = Met { started_at: None, is_new: true };
+    async fn again(&self, left: &mut Left) -> Outcome {
+        left.is_new = true;
         if let Err(refused) = self.contexts.restart(&self.context).await {
             return Outcome::Lost(refused);
         }
-        self.attempt(met).await
+        self.attempt(left).await
     }
 
-    async fn attempt(&self, met: &mut Met) -> Outcome {
+    async fn attempt(&self, left: &mut Left) -> Outcome {
         // To the end, whoever leaves: a process that was told half of its program is of no use.
-        let context = match self.client.while_waiting(self.ready(met)).await {
+        let context = match self.client.while_waiting(self.ready()).await {
             Ok(_) if self.client.0.is_closed() => return Outcome::Left,
             Ok(context) => context,
             Err(refused) => return Outcome::Lost(refused),
         };
         let text = "strongbox: the context did not answer and was started again: what it knew is gone\n";
-        if std::mem::take(&mut met.is_new) && !self.client.tell(&[Event::note(text)]).await {
+        if std::mem::take(&mut left.is_new) && !self.client.tell(&[Event::note(text)]).await {
             return Outcome::Left;
         }
         match Run::begin(self, &context).await {
-            Ok(mut run) => run.until_free(met).await,
+            Ok(mut run) => run.until_free(left).await,
             Err(refused) => Outcome::Lost(refused),
         }
     }
 
     /// The context with a process that runs and is not busy with what others asked.
-    async fn ready(&self, met: &mut Met) -> Result<Context, Refused> {
+    async fn ready(&self) -> Result<Context, Refused> {
         let _starting = self.turn.starting().await;
         let mut context = self.contexts.find(&self.context.id).await?;
         if !context.is_running {
             context = self.contexts.restart(&context).await?;
-        } else if met.started_at != Some(context.started_at) {
+        } else if !self.turn.knows(context.started_at) {
             // Perhaps a cell of a client that is long gone still runs; one that does not run is not disturbed by this.
             let (contexts, target) = (&self.contexts, context.target()?);
             let signal = Signal::INT.as_raw();
             let _ = contexts.service.signal_tree(&contexts.caller, &contexts.session, &target, signal).await;
+            // A shell throws away what it has read when it notices, and that must not be the request that comes next.
+            tokio::time::sleep(INTERRUPT_SETTLES).await;
+            self.turn.meet(context.started_at);
         }
-        met.started_at = Some(context.started_at);
         Ok(context)
     }
 }
@@ -194,15 +199,15 @@ impl<'a> Run<'a> {
     }
 
     /// Runs the cell; gives the context back only when it is free.
-    async fn until_free(&mut self, met: &mut Met) -> Outcome {
+    async fn until_free(&mut self, left: &mut Left) -> Outcome {
         let telling = tell_context(self.contexts, self.target.clone(), self.request.take().unwrap_or_default());
         let (outcome, is_told) = self.tell_and_listen(telling).await;
         if matches!(outcome, Outcome::Left) && !is_told {
             // Half a request would spoil the next one.
-            *met = Met { started_at: None, is_new: true };
+            left.is_new = true;
             let _ = self.contexts.restart(self.context).await;
         } else if matches!(outcome, Outcome::Left) {
-            met.is_new = self.interrupt().await;
+            left.is_new = self.interrupt().await;
         }
         outcome
     }

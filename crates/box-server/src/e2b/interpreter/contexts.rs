@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::answer::Refused;
 use super::language::Language;
 use super::scanner::{Part, Scanner};
+use super::turns::{CellTurns, Turn};
 use crate::limits;
 
 /// Before the ids of contexts, in the ids of their processes.
@@ -41,6 +42,8 @@ pub(super) struct Contexts {
     pub(super) session: SessionId,
     /// Variables of everything in the sandbox.
     pub(super) env: Arc<BTreeMap<String, String>>,
+    /// The turns of those of all sandboxes.
+    pub(super) turns: Arc<CellTurns>,
 }
 
 /// One context.
@@ -147,7 +150,13 @@ impl Contexts {
             let _ = service.stop_process(&self.caller, session, &process_id).await;
             return Err(refused);
         }
+        self.turn(id).meet(info.started_at);
         Context::of(&info).ok_or_else(|| Refused::no_context(id))
+    }
+
+    /// The turns of the one of that id.
+    pub(super) fn turn(&self, id: &str) -> Arc<Turn> {
+        self.turns.of(&self.caller.tenant, &self.session, id)
     }
 
     /// Tells a fresh process what it is to do, and waits until it does.

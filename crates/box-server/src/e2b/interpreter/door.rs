@@ -1,6 +1,7 @@
 //! The routes of the code interpreter.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -65,7 +66,7 @@ async fn execute(State(app): State<App>, directed: Directed, Raw(body): Raw) -> 
     if let Some(objection) = context.language.objection(&body.code, &env) {
         return Err(Refused::invalid(objection));
     }
-    let turn = app.e2b().cell_turns().of(&contexts.caller.tenant, &contexts.session, &context.id);
+    let turn = contexts.turn(&context.id);
     let place = turn.queue().ok_or_else(|| {
         Refused::too_many(format!("{} cells wait for this context already; use another one", limits::CELLS_WAITING_MAX))
     })?;
@@ -113,7 +114,7 @@ async fn restart(
 ) -> Result<Json<Value>, Refused> {
     let contexts = contexts_of(&app, directed);
     let context = contexts.find(&id).await?;
-    let turn = app.e2b().cell_turns().of(&contexts.caller.tenant, &contexts.session, &id);
+    let turn = contexts.turn(&id);
     let restarting = async move {
         let _starting = turn.starting().await;
         contexts.restart(&context).await
@@ -129,7 +130,7 @@ async fn chosen(app: &App, contexts: &Contexts, id: Option<String>, name: Option
         (None, name) => language(name.as_deref())?,
     };
     let id = contexts::default_id(language);
-    let turn = app.e2b().cell_turns().of(&contexts.caller.tenant, &contexts.session, &id);
+    let turn = contexts.turn(&id);
     let contexts = contexts.clone();
     let finding = async move {
         let _starting = turn.starting().await;
@@ -152,7 +153,7 @@ async fn to_the_end<T: Send + 'static>(
 
 fn contexts_of(app: &App, directed: Directed) -> Contexts {
     let Directed { caller, session, env, .. } = directed;
-    Contexts { service: app.service().clone(), caller, session, env }
+    Contexts { service: app.service().clone(), caller, session, env, turns: Arc::clone(app.e2b().cell_turns()) }
 }
 
 fn language(name: Option<&str>) -> Result<Language, Refused> {

@@ -19,6 +19,7 @@ const PYTHON: &str = concat!(
     include_str!("programs/python/frames.py"),
     include_str!("programs/python/charts.py"),
     include_str!("programs/python/display.py"),
+    include_str!("programs/python/notebook.py"),
     include_str!("programs/python/magics.py"),
     include_str!("programs/python/cells.py"),
 );

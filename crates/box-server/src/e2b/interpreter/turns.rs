@@ -20,18 +20,17 @@ pub(crate) struct CellTurns(Mutex<HashMap<Key, Arc<Turn>>>);
 /// The turns of one context.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    running: Arc<tokio::sync::Mutex<Met>>,
+    running: Arc<tokio::sync::Mutex<Left>>,
     starting: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
+    /// When the process was started that this server knows.
+    met: Mutex<Option<Timestamp>>,
 }
 
-/// What this server knows of the process of a context, by when that was started. One that it has not met may be busy with what
-/// somebody asked of it before us, or with what was only half said.
+/// What one cell leaves to the next.
 #[derive(Debug, Default)]
-pub(super) struct Met {
-    /// When the process was started that this server knows.
-    pub(super) started_at: Option<Timestamp>,
-    /// Whether it was started again behind the back of whoever comes next.
+pub(super) struct Left {
+    /// Whether the process was started again behind the back of whoever comes next.
     pub(super) is_new: bool,
 }
 
@@ -60,6 +59,17 @@ impl Turn {
         (before < limits::CELLS_WAITING_MAX).then_some(place)
     }
 
+    /// Whether this server knows the process that was started then. One that it does not know may be busy with what somebody asked of
+    /// it before us, or with what was only half said.
+    pub(super) fn knows(&self, started_at: Timestamp) -> bool {
+        *self.met.lock().unwrap_or_else(PoisonError::into_inner) == Some(started_at)
+    }
+
+    /// The process that was started then is known from now on.
+    pub(super) fn meet(&self, started_at: Timestamp) {
+        *self.met.lock().unwrap_or_else(PoisonError::into_inner) = Some(started_at);
+    }
+
     /// Alone among those who look whether the context runs, and start it.
     pub(super) async fn starting(&self) -> MutexGuard<'_, ()> {
         self.starting.lock().await
@@ -68,7 +78,7 @@ impl Turn {
 
 impl Place {
     /// Waits for the turn, which lasts as long as what is given.
-    pub(super) async fn turn(&self) -> OwnedMutexGuard<Met> {
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<Left> {
         Arc::clone(&self.0.running).lock_owned().await
     }
 }
@@ -106,6 +116,17 @@ mod tests {
         assert!(turn(&turns, "a").queue().is_none(), "whoever was refused does not count");
         places.pop();
         assert!(turn(&turns, "a").queue().is_some());
+    }
+
+    #[test]
+    fn a_process_is_known_until_there_is_another() {
+        let turns = CellTurns::default();
+        let (first, second) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
+        assert!(!turn(&turns, "a").knows(first));
+        let held = turn(&turns, "a");
+        held.meet(first);
+        assert!(turn(&turns, "a").knows(first) && !turn(&turns, "a").knows(second));
+        assert!(!turn(&turns, "b").knows(first));
     }
 
     #[test]

@@ -92,20 +92,20 @@ async def a_large_command_arrives_whole(desk):
     equal(result.stdout.strip(), "100001", "length")
 
 
-@case()
+@case("users")
 async def commands_begin_in_the_home_of_their_user(desk):
     sandbox = await desk.sandbox()
     equal((await sandbox.commands.run("pwd; echo $HOME; whoami")).stdout, "/home/user\n/home/user\nuser\n", "user")
 
 
-@case()
+@case("users")
 async def a_command_can_be_roots(desk):
     sandbox = await desk.sandbox()
     result = await sandbox.commands.run("pwd; echo $HOME; whoami; id -u", user="root")
     equal(result.stdout, "/root\n/root\nroot\n0\n", "root")
 
 
-@case()
+@case("users")
 async def root_changes_what_the_user_cannot(desk):
     sandbox = await desk.sandbox()
     await sandbox.commands.run("echo secret > /root/note && chmod 600 /root/note", user="root")
@@ -194,7 +194,7 @@ async def many_commands_run_at_the_same_time(desk):
     equal([it.stdout for it in results], [f"{n}\n" for n in range(10)], "what they say")
 
 
-@case()
+@case("git")
 async def git_works_by_the_package(desk):
     sandbox = await desk.sandbox()
     place = "/home/user/project"

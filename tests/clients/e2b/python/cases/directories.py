@@ -32,7 +32,7 @@ async def a_list_is_as_deep_as_asked_for(desk):
     equal(await names(sandbox, depth=16), everything, "depth 16")
 
 
-@case()
+@case("users")
 async def entries_say_what_they_are(desk):
     sandbox = await desk.sandbox()
     await sandbox.files.write(f"{PLACE}/file", "12345")
@@ -95,7 +95,7 @@ async def exists_tells_files_directories_and_nothing(desk):
         equal(await sandbox.files.exists(path), expected, f"exists of {path}")
 
 
-@case()
+@case("users")
 async def a_directory_is_made_once(desk):
     sandbox = await desk.sandbox()
     equal(await sandbox.files.make_dir(f"{PLACE}/a/b"), True, "the first time")

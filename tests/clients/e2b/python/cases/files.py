@@ -85,7 +85,7 @@ async def writing_again_replaces_all_of_a_file(desk):
     equal(await sandbox.files.read(f"{HOME}/note"), "short", "text")
 
 
-@case()
+@case("users")
 async def directories_on_the_way_are_made(desk):
     sandbox = await desk.sandbox()
     await sandbox.files.write(f"{HOME}/a/b/c/note", "deep")
@@ -131,7 +131,7 @@ async def no_files_at_once_are_no_failure(desk):
     equal(await sandbox.files.write_files([]), [], "written")
 
 
-@case()
+@case("users")
 async def a_file_belongs_to_who_writes_it(desk):
     sandbox = await desk.sandbox()
     await sandbox.files.write("/tmp/users", "u")

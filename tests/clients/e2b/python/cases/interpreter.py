@@ -1,6 +1,10 @@
 """Code that is run statement by statement, by `e2b-code-interpreter`."""
 
 import asyncio
+import importlib.metadata
+import io
+import re
+import tarfile
 import time
 
 from e2b import InvalidArgumentException, NotFoundException, TimeoutException
@@ -256,3 +260,44 @@ async def code_goes_on_after_a_pause(desk):
     await sandbox.pause()
     again = await desk.Sandbox.connect(sandbox.sandbox_id)
     equal((await again.run_code("x")).text, "7", "text")
+
+
+def files_of(name: str, seen: set[str]) -> list:
+    """The files of a distribution and of what it needs, as they are installed beside this interpreter."""
+    distribution = importlib.metadata.distribution(name)
+    seen.add(name.lower())
+    found = [(str(it), it.locate()) for it in distribution.files or [] if it.parts[0] not in ("..", "/")]
+    for wanted in distribution.requires or []:
+        needed = re.match(r"[\w.-]+", wanted)[0]
+        if "extra ==" not in wanted and needed.lower() not in seen:
+            try:
+                found += files_of(needed, seen)
+            except importlib.metadata.PackageNotFoundError:
+                pass  # for other systems or versions
+    return found
+
+
+@case("interpreter", limit_sec=180)
+async def a_box_that_has_ipython_knows_its_magics(desk):
+    packages = io.BytesIO()
+    with tarfile.open(fileobj=packages, mode="w") as archive:
+        for name, path in files_of("ipython", set()):
+            if path.is_file() and path.suffix == ".py":
+                archive.add(path, name)
+    sandbox = await desk.sandbox(envs={"PYTHONPATH": "/home/user/packages"})
+    await sandbox.files.write("/home/user/packages.tar", packages.getvalue())
+    await sandbox.commands.run("mkdir packages && tar -xf packages.tar -C packages")
+    context = await sandbox.create_code_context()
+
+    async def run(code: str):
+        return await sandbox.run_code(code, context=context)
+
+    timed = await run("x = 5\n%timeit -n 1 -r 1 x + 1")
+    holds("per loop" in "".join(timed.logs.stdout), f"what %timeit told is {timed}")
+    equal("".join((await run("%who")).logs.stdout).split(), ["x"], "names of the user")
+    await run("%%capture kept\nprint('hidden')")
+    equal((await run("kept.stdout.strip()")).text, "hidden", "what was captured")
+    equal((await run("get_ipython().user_ns['x']")).text, "5", "what the shell knows")
+    equal([it.latex for it in (await run("%%latex\n$x$")).results], ["$x$"], "what a magic shows")
+    equal((await run("%nonesuch")).error.name, "UsageError", "a magic that nobody knows")
+    equal((await run("x = = 1")).error.name, "SyntaxError", "what is no code")

@@ -89,7 +89,7 @@ async def an_upload_with_a_wrong_signature_writes_nothing(desk):
     equal(await sandbox.files.exists(PATH), False, "exists")
 
 
-@case()
+@case("users")
 async def an_address_can_be_roots(desk):
     sandbox = await desk.sandbox()
     await sandbox.commands.run("echo secret > /root/note && chmod 600 /root/note", user="root")

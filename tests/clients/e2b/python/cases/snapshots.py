@@ -19,7 +19,7 @@ async def all_of(paginator) -> list:
     return found
 
 
-@case()
+@case("saving")
 async def a_sandbox_begins_as_a_snapshot_was(desk):
     source = await desk.sandbox()
     await source.files.write(NOTE, "then")
@@ -32,7 +32,7 @@ async def a_sandbox_begins_as_a_snapshot_was(desk):
     equal(await desk.Sandbox.delete_snapshot(snapshot.snapshot_id), True, "delete")
 
 
-@case()
+@case("saving")
 async def the_source_runs_on(desk):
     source = await desk.sandbox()
     running = await desk.start(source, "read line; echo $line", stdin=True)
@@ -43,7 +43,7 @@ async def the_source_runs_on(desk):
     equal(await desk.Sandbox.delete_snapshot(snapshot.snapshot_id), True, "delete")
 
 
-@case()
+@case("saving")
 async def snapshots_are_listed_by_their_sandbox(desk):
     source, other = await desk.sandbox(), await desk.sandbox()
     made = {(await source.create_snapshot()).snapshot_id for _ in range(2)}
@@ -56,7 +56,7 @@ async def snapshots_are_listed_by_their_sandbox(desk):
     equal(await all_of(source.list_snapshots()), [], "after they were deleted")
 
 
-@case()
+@case("saving")
 async def a_snapshot_is_deleted_once_and_then_nothing_begins_with_it(desk):
     source = await desk.sandbox()
     snapshot = await source.create_snapshot()
@@ -65,7 +65,7 @@ async def a_snapshot_is_deleted_once_and_then_nothing_begins_with_it(desk):
     await raises(SandboxException, desk.sandbox(snapshot.snapshot_id), "404")
 
 
-@case()
+@case("saving")
 async def a_snapshot_outlives_its_sandbox(desk):
     source = await desk.sandbox()
     await source.files.write(NOTE, "kept")
@@ -81,7 +81,7 @@ async def an_unknown_sandbox_has_no_snapshot(desk):
     await raises(SandboxMissing, desk.Sandbox.create_snapshot("i" + "0" * 19))
 
 
-@case("since-2.30")
+@case("saving", "since-2.30")
 async def a_snapshot_can_have_a_name(desk):
     source = await desk.sandbox()
     name = f"named-{desk.mark[:12]}"
@@ -92,7 +92,7 @@ async def a_snapshot_can_have_a_name(desk):
     await desk.Sandbox.delete_snapshot(snapshot.snapshot_id)
 
 
-@case("since-2.45")
+@case("saving", "since-2.45")
 async def a_sandbox_is_forked(desk):
     source = await desk.sandbox()
     await source.files.write(NOTE, "common")
@@ -105,7 +105,7 @@ async def a_sandbox_is_forked(desk):
     equal(await source.files.read(NOTE), "common", "file of the source")
 
 
-@case()
+@case("saving")
 async def what_is_installed_and_removed_is_in_the_copy(desk):
     source = await desk.sandbox()
     await source.commands.run("mkdir -p /opt/tool && echo made > /opt/tool/file && rm -f /usr/bin/yes", user="root")
@@ -117,7 +117,7 @@ async def what_is_installed_and_removed_is_in_the_copy(desk):
     equal(await desk.Sandbox.delete_snapshot(snapshot.snapshot_id), True, "delete")
 
 
-@case()
+@case("saving")
 async def what_was_said_of_a_sandbox_holds_for_what_begins_with_it(desk):
     source = await desk.sandbox(envs={"ONE": "1", "TWO": "2"})
     snapshot = await source.create_snapshot()
@@ -126,7 +126,7 @@ async def what_was_said_of_a_sandbox_holds_for_what_begins_with_it(desk):
     equal(await desk.Sandbox.delete_snapshot(snapshot.snapshot_id), True, "delete")
 
 
-@case("since-2.45")
+@case("saving", "since-2.45")
 async def a_fork_has_what_was_said_of_its_source(desk):
     source = await desk.sandbox(envs={"ONE": "1"}, metadata={"who": "source"})
     fork = desk.keep((await source.fork(timeout=60))[0])

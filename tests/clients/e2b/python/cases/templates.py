@@ -28,7 +28,7 @@ async def built(desk, template, name: str | None = None, **options):
         await desk.Sandbox.delete_snapshot(info.template_id)
 
 
-@case(limit_sec=LIMIT_SEC)
+@case("saving", limit_sec=LIMIT_SEC)
 async def a_sandbox_begins_with_what_the_steps_did(desk):
     template = (
         begun(desk)
@@ -47,7 +47,7 @@ async def a_sandbox_begins_with_what_the_steps_did(desk):
     holds(any("RUN echo one" in it for it in said), f"the log tells of the steps: {said}")
 
 
-@case(limit_sec=LIMIT_SEC)
+@case("saving", limit_sec=LIMIT_SEC)
 async def files_are_copied(desk):
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
@@ -74,7 +74,7 @@ async def files_are_copied(desk):
             equal(lines[5:], ["data", "user", "user", "writable", ""], "a directory")
 
 
-@case(limit_sec=LIMIT_SEC)
+@case("saving", limit_sec=LIMIT_SEC)
 async def user_and_directory_hold_in_the_sandbox(desk):
     template = begun(desk).set_workdir("/srv/work").run_cmd("pwd > where").set_user("root").run_cmd("whoami > who")
     async with built(desk, template) as info:
@@ -84,7 +84,7 @@ async def user_and_directory_hold_in_the_sandbox(desk):
         equal((await sandbox.commands.run("whoami", user="user")).stdout, "user\n", "who is named")
 
 
-@case(limit_sec=LIMIT_SEC)
+@case("saving", limit_sec=LIMIT_SEC)
 async def a_step_that_fails_is_told(desk):
     template = begun(desk).run_cmd("true").run_cmd("echo what went wrong >&2; exit 7")
     said, name = [], f"failing-{desk.mark[:12]}"
@@ -94,7 +94,7 @@ async def a_step_that_fails_is_told(desk):
     await raises(SandboxException, desk.sandbox(name), "404")
 
 
-@case(limit_sec=LIMIT_SEC)
+@case("saving", limit_sec=LIMIT_SEC)
 async def a_template_exists_once_it_is_built(desk):
     name = f"there-{desk.mark[:12]}"
     equal(await desk.Template.exists(name), False, "before")
@@ -103,7 +103,7 @@ async def a_template_exists_once_it_is_built(desk):
     equal(await desk.Template.exists(name), False, "when it was deleted")
 
 
-@case(limit_sec=LIMIT_SEC)
+@case("saving", limit_sec=LIMIT_SEC)
 async def versions_of_a_template_are_told_apart_by_tags(desk):
     name = f"tagged-{desk.mark[:12]}"
     async with built(desk, begun(desk).run_cmd("echo 1 > version"), f"{name}:v1") as first:
@@ -120,7 +120,7 @@ async def versions_of_a_template_are_told_apart_by_tags(desk):
             await raises(SandboxException, desk.sandbox(f"{name}:v2"), "404")
 
 
-@case(limit_sec=LIMIT_SEC)
+@case("saving", limit_sec=LIMIT_SEC)
 async def a_template_begins_with_another_one(desk):
     first, second = f"first-{desk.mark[:12]}", f"second-{desk.mark[:12]}"
     async with built(desk, begun(desk).run_cmd("echo first > first").set_envs({"FROM": "first"}), first):
@@ -131,7 +131,7 @@ async def a_template_begins_with_another_one(desk):
             equal(await sandbox.files.read("/home/user/second"), "first\nfirst\n", "file")
 
 
-@case(limit_sec=LIMIT_SEC)
+@case("saving", limit_sec=LIMIT_SEC)
 async def what_a_template_starts_is_ready_when_its_sandbox_is(desk):
     template = begun(desk).set_start_cmd("sleep 1; echo up > /tmp/up; sleep 600", e2b.wait_for_file("/tmp/up"))
     async with built(desk, template) as info:

@@ -26,7 +26,7 @@ async def a_terminal_has_the_size_that_it_is_given(desk):
     await terminal.shows("44 123")
 
 
-@case()
+@case("users")
 async def a_terminal_has_variables_a_place_and_a_user(desk):
     sandbox = await desk.sandbox(envs={"OF": "the sandbox"})
     terminal = await desk.terminal(sandbox, envs={"OWN": "mine"}, cwd="/tmp", user="root")

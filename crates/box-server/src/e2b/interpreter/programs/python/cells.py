@@ -42,7 +42,8 @@ class Kernel:
         main = types.ModuleType("__main__")
         self.namespace = main.__dict__
         self.screen = Screen(self.frames)
-        magics = Magics(self.namespace, lambda code: self.run(code, "<timed>", False))
+        self.notebook = Notebook(main, self.screen)
+        magics = Magics(self.namespace, lambda code: self.run(code, "<timed>", False), self.notebook)
         self.namespace.update(display=self.screen.display, _magics=magics, __builtins__=__builtins__)
         sys.modules["__main__"], sys.argv = main, [""]
         self.take_streams()
@@ -157,7 +158,7 @@ class Kernel:
         linecache.cache[file] = (len(code), None, code.splitlines(True), file)
         if is_cell and code.lstrip().startswith("%%"):
             return self.namespace["_magics"].whole(code)
-        tree = parsed(code, file)
+        tree = parsed(code, file, self.notebook)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         self.execute(tree, file, "exec")
         if last is None:

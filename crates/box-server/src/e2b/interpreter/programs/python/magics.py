@@ -13,12 +13,27 @@ class UsageError(Exception):
     """A line of a notebook that this context does not know."""
 
 
-def parsed(code, file):
-    """The tree of a cell. Lines that are not Python become calls, one by one, where Python stumbles over them."""
+def parsed(code, file, notebook):
+    """The tree of a cell. Lines that are not Python become calls, one by one, where Python stumbles over them; what is not even
+    that may be something that IPython reads."""
     try:
         return ast.parse(code, file)
     except SyntaxError as error:
-        first = latest = error
+        first = error
+    try:
+        return with_calls(code, file, first)
+    except SyntaxError:
+        python = notebook.python(code)
+    if python is None or python.strip() == code.strip():
+        raise first
+    try:
+        return ast.parse(python, file)
+    except SyntaxError:
+        raise first from None
+
+
+def with_calls(code, file, first):
+    latest = first
     lines = code.split("\n")
     for _ in range(LINES_MAX):
         at = (latest.lineno or 0) - 1
@@ -41,8 +56,8 @@ def call(match):
 
 
 class Magics:
-    def __init__(self, namespace, cell):
-        self.namespace, self.cell = namespace, cell
+    def __init__(self, namespace, cell, notebook):
+        self.namespace, self.cell, self.notebook = namespace, cell, notebook
 
     def filled(self, text):
         """A text in which {expression} is replaced by what it is, where it is something."""
@@ -67,7 +82,10 @@ class Magics:
         name, _, rest = text.strip().partition(" ")
         known = getattr(self, "line_" + name.lstrip("%"), None)
         if known is None or name.startswith("%"):
-            raise UsageError("%%%s is not known here; these are: %s" % (name, KNOWN))
+            given = self.notebook.magic("line", name, rest.strip())
+            if given is None:
+                raise UsageError("%%%s is not known here; these are: %s" % (name, KNOWN))
+            return given[0]
         return known(rest.strip(), keep)
 
     def line_pip(self, text, keep):
@@ -114,4 +132,7 @@ class Magics:
         elif name == "time":
             return self.line_time(rest, False)
         else:
-            raise UsageError("%%%%%s is not known here; these are: %s" % (name, KNOWN))
+            given = self.notebook.magic("cell", name, option.strip(), rest)
+            if given is None:
+                raise UsageError("%%%%%s is not known here; these are: %s" % (name, KNOWN))
+            return given[0]
