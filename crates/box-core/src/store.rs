@@ -1,5 +1,7 @@
 //! What is remembered across restarts of the server. The service holds the truth while it runs; this is its memory.
 
+mod template;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -15,6 +17,8 @@ use crate::mcp::McpServerName;
 use crate::session::{SessionConfig, SessionId, SessionState};
 use crate::token::TokenRow;
 use crate::{BackendName, Handle, Result};
+
+pub use template::{TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
 
 /// A memory that survives the server.
 #[async_trait]
@@ -39,6 +43,8 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The volumes that there are, of all tenants.
     async fn volumes(&self) -> Result<Vec<VolumeRow>>;
+    /// Saved boxes, of all tenants.
+    async fn templates(&self) -> Result<Vec<TemplateRow>>;
 }
 
 /// What a writer waits for.
@@ -81,6 +87,10 @@ pub enum Change {
     PutVolume(Box<VolumeRow>),
     /// A volume is forgotten.
     DeleteVolume(TenantId, String),
+    /// A saved box, new or changed.
+    PutTemplate(Box<TemplateRow>),
+    /// A saved box is forgotten.
+    DeleteTemplate(TemplateKey),
 }
 
 /// Everything that is remembered of sessions.
@@ -236,6 +246,9 @@ pub struct SandboxRow {
     /// Directories that outlive it, by name, and where it has them.
     #[serde(default)]
     pub volume_mounts: Vec<SandboxVolume>,
+    /// What its template says holds in it.
+    #[serde(default)]
+    pub defaults: TemplateDefaults,
     /// The key of the call that made it, and a digest of what was asked.
     #[serde(default)]
     pub idempotency: Option<(String, String)>,
@@ -319,6 +332,7 @@ mod tests {
             allow_internet_access: None,
             network: Some(serde_json::json!({ "egressProxy": { "password": "sesame" } })),
             volume_mounts: Vec::new(),
+            defaults: TemplateDefaults::default(),
             idempotency: None,
         };
         let shown = format!("{:?}", Change::PutSandbox(Box::new(row)));

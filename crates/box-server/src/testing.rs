@@ -10,7 +10,9 @@ use axum::Router;
 use axum::body::Body;
 use box_core::backend::{Finding, FindingState};
 use box_core::call::{Cursor, ExecInfo, ExecStatus, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
-use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, SessionKey, VolumeRow, Wait};
+use box_core::store::{
+    Change, Loaded, McpServerRow, SandboxRow, SessionKey, TemplateKey, TemplateRow, VolumeRow, Wait,
+};
 use box_core::token::{TokenRow, mint};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
@@ -98,12 +100,13 @@ impl Visitors {
     }
 }
 
-/// A memory that forgets everything but sandboxes and volumes.
+/// A memory that forgets everything but sandboxes, volumes and saved boxes.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryStore {
     tokens: Mutex<Vec<TokenRow>>,
     sandboxes: Mutex<BTreeMap<SessionKey, SandboxRow>>,
     volumes: Mutex<Vec<VolumeRow>>,
+    templates: Mutex<BTreeMap<TemplateKey, TemplateRow>>,
     reads: AtomicU32,
     broken: AtomicBool,
 }
@@ -133,12 +136,14 @@ impl Store for MemoryStore {
     }
 
     async fn write(&self, change: Change, _wait: Wait) -> Result<()> {
-        let mut sandboxes = self.sandboxes.lock().unwrap();
+        let (mut sandboxes, mut templates) = (self.sandboxes.lock().unwrap(), self.templates.lock().unwrap());
         match change {
             Change::PutSandbox(row) => drop(sandboxes.insert(row.key.clone(), *row)),
             Change::DeleteSandbox(key) => drop(sandboxes.remove(&key)),
             Change::PutVolume(row) => self.volumes.lock().unwrap().push(*row),
             Change::DeleteVolume(_, id) => self.volumes.lock().unwrap().retain(|row| row.id != id),
+            Change::PutTemplate(row) => drop(templates.insert(row.key.clone(), *row)),
+            Change::DeleteTemplate(key) => drop(templates.remove(&key)),
             _ => {}
         }
         Ok(())
@@ -166,6 +171,10 @@ impl Store for MemoryStore {
 
     async fn volumes(&self) -> Result<Vec<VolumeRow>> {
         Ok(self.volumes.lock().unwrap().clone())
+    }
+
+    async fn templates(&self) -> Result<Vec<TemplateRow>> {
+        Ok(self.templates.lock().unwrap().values().cloned().collect())
     }
 }
 

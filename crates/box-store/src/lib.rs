@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, VolumeRow, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, TemplateRow, VolumeRow, Wait};
 use box_core::token::TokenRow;
 use box_core::{Error, Result, Store};
 use rusqlite::Connection;
@@ -107,6 +107,10 @@ impl Store for SqliteStore {
 
     async fn volumes(&self) -> Result<Vec<VolumeRow>> {
         self.ask(read::volumes).await
+    }
+
+    async fn templates(&self) -> Result<Vec<TemplateRow>> {
+        self.ask(read::templates).await
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/002_token_profile.sql"),
     include_str!("../migrations/003_mcp_servers.sql"),
     include_str!("../migrations/004_sandboxes.sql"),
+    include_str!("../migrations/005_templates.sql"),
     include_str!("../migrations/006_volumes.sql"),
 ];
 

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use box_core::store::{ExecRow, Loaded, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, VolumeRow};
+use box_core::store::{
+    ExecRow, Loaded, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, TemplateRow, VolumeRow,
+};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use rusqlite::types::ValueRef;
@@ -45,6 +47,11 @@ pub(crate) fn sandboxes(connection: &mut Connection) -> Result<Vec<SandboxRow>> 
 
 /// All volumes.
 pub(crate) fn volumes(connection: &mut Connection) -> Result<Vec<VolumeRow>> {
+    list(connection)
+}
+
+/// All saved boxes.
+pub(crate) fn templates(connection: &mut Connection) -> Result<Vec<TemplateRow>> {
     list(connection)
 }
 

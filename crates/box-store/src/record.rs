@@ -1,6 +1,9 @@
 //! The kinds of rows: in which table each lies, and by which columns it is found.
 
-use box_core::store::{ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, VolumeRow};
+use box_core::store::{
+    ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, TemplateKey, TemplateRow,
+    VolumeRow,
+};
 use box_core::token::TokenRow;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -128,6 +131,26 @@ impl Record for VolumeRow {
     fn label(&self) -> Option<String> {
         Some(self.name.clone())
     }
+}
+
+impl Record for TemplateRow {
+    const KIND: &'static str = "template";
+    const PUT: &'static str = "INSERT INTO templates (tenant, id, name, row) VALUES (?1, ?2, ?3, ?4) \
+        ON CONFLICT DO UPDATE SET name = excluded.name, row = excluded.row";
+    const LIST: &'static str = "SELECT tenant, id, row FROM templates ORDER BY rowid";
+
+    fn keys(&self) -> Vec<String> {
+        template_keys(&self.key)
+    }
+
+    fn label(&self) -> Option<String> {
+        Some(self.name.clone().unwrap_or_default())
+    }
+}
+
+/// What tells a saved box from others.
+pub(crate) fn template_keys(key: &TemplateKey) -> Vec<String> {
+    vec![key.tenant.as_str().to_owned(), key.id.clone()]
 }
 
 /// What tells an MCP server from others.

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SandboxRow, SessionRow, VolumeRow};
+use box_core::store::{Change, ExecRow, McpServerRow, ProcessRow, SandboxRow, SessionRow, TemplateRow, VolumeRow};
 use box_core::token::TokenRow;
 use box_core::{Error, Result};
 use box_wire::Invalid;
 use rusqlite::{Connection, params_from_iter};
 
-use crate::record::{Record, keys_in_session, mcp_server_keys, session_keys};
+use crate::record::{Record, keys_in_session, mcp_server_keys, session_keys, template_keys};
 
 /// Largest row. What holds the most is an environment; one that passed every other check stays far below.
 pub(crate) const ROW_BYTES_MAX: usize = 16 << 20;
@@ -34,6 +34,7 @@ impl Statement {
             Change::PutMcpServer(row) => Self::put(row.as_ref()),
             Change::PutSandbox(row) => Self::put(row.as_ref()),
             Change::PutVolume(row) => Self::put(row.as_ref()),
+            Change::PutTemplate(row) => Self::put(row.as_ref()),
             // Execs and processes go with their session: the schema says so.
             Change::DeleteSession(key) => Ok(Self::delete(
                 SessionRow::KIND,
@@ -67,6 +68,11 @@ impl Statement {
                 VolumeRow::KIND,
                 "DELETE FROM volumes WHERE tenant = ?1 AND id = ?2",
                 vec![tenant.as_str().to_owned(), id.clone()],
+            )),
+            Change::DeleteTemplate(key) => Ok(Self::delete(
+                TemplateRow::KIND,
+                "DELETE FROM templates WHERE tenant = ?1 AND id = ?2",
+                template_keys(key),
             )),
         }
     }

@@ -30,7 +30,7 @@ const INTERPRETER: &[&str] = &["e2b-code-interpreter==2.11.5", "e2b==2.63.0", "i
 /// ones it is in the environments of the other stages.
 const OLD_LANGBOT: &[&str] = &["langbot-plugin==0.7.18", "e2b==2.15.0"];
 
-/// Topics that the drivers run only when asked to. `snapshots` is one that our server does not serve.
+/// Topics that the drivers run only when asked to. `networks` is one that our server does not serve.
 const ALSO: &[&str] = &[];
 
 /// Fewer checks than this are a list of cases that somebody emptied.

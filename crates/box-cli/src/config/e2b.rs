@@ -11,6 +11,9 @@ use crate::fault::Fault;
 /// Where directories are kept that outlive sandboxes, below the state directory.
 const VOLUMES: &str = "e2b/volumes";
 
+/// Where snapshots and built templates are kept, below the state directory.
+const SAVED: &str = "e2b/templates";
+
 /// What E2B's clients may do.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +23,7 @@ pub(crate) struct E2bTable {
     pub(crate) default_timeout_sec: u64,
     pub(crate) max_timeout_sec: u64,
     pub(crate) volume_mb: u64,
+    pub(crate) saved_mb_max: u64,
     pub(crate) templates: BTreeMap<String, TemplateTable>,
 }
 
@@ -37,7 +41,7 @@ pub(crate) struct TemplateTable {
 impl Config {
     /// What the door for E2B's clients is given. Templates of the operator stand beside the usual ones, or in their place.
     pub(crate) fn e2b_door(&self) -> Result<E2bConfig, Fault> {
-        let E2bTable { enabled, domain, default_timeout_sec, max_timeout_sec, volume_mb, templates } =
+        let E2bTable { enabled, domain, default_timeout_sec, max_timeout_sec, volume_mb, saved_mb_max, templates } =
             self.e2b_door.clone();
         let mut all = E2bConfig::default().templates;
         for (name, TemplateTable { profile, image, cpus, memory_mb, disk_mb }) in templates {
@@ -46,8 +50,17 @@ impl Config {
             }
             all.insert(name, E2bTemplate { profile, image, cpus, memory_mb, disk_mb });
         }
-        let volumes = Some(self.state_dir.join(VOLUMES));
-        Ok(E2bConfig { enabled, domain, default_timeout_sec, max_timeout_sec, volumes, volume_mb, templates: all })
+        Ok(E2bConfig {
+            enabled,
+            domain,
+            default_timeout_sec,
+            max_timeout_sec,
+            volumes: Some(self.state_dir.join(VOLUMES)),
+            volume_mb,
+            saved: Some(self.state_dir.join(SAVED)),
+            saved_mb_max,
+            templates: all,
+        })
     }
 }
 

@@ -108,7 +108,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail", "e2b"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 75] = [
+pub(crate) const KEYS: [Key; 76] = [
     key("enabled", Kind::Truth),
     key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail", "e2b"])),
     key("backend_order", Kind::Backends),
@@ -151,6 +151,7 @@ pub(crate) const KEYS: [Key; 75] = [
     key("e2b_door.default_timeout_sec", Kind::Whole(1, E2B_TIMEOUT_SEC_MAX)),
     key("e2b_door.max_timeout_sec", Kind::Whole(1, E2B_TIMEOUT_SEC_MAX)),
     key("e2b_door.volume_mb", Kind::Whole(1, limits::DISK_MB_MAX)),
+    key("e2b_door.saved_mb_max", Kind::Whole(1, limits::DISK_MB_MAX)),
     key("e2b_door.templates", Kind::Templates),
     key("docker.address", Kind::EngineAddress),
     key("docker.image", Kind::Words),
@@ -256,6 +257,7 @@ impl Key {
             "e2b_door.default_timeout_sec" => Value::Whole(E2bConfig::default().default_timeout_sec),
             "e2b_door.max_timeout_sec" => Value::Whole(E2bConfig::default().max_timeout_sec),
             "e2b_door.volume_mb" => Value::Whole(E2bConfig::default().volume_mb),
+            "e2b_door.saved_mb_max" => Value::Whole(E2bConfig::default().saved_mb_max),
             "mcp.kept_mb" => Value::Whole(MCP_KEPT_MB),
             "mcp.servers" => Value::Definitions(std::collections::BTreeMap::new()),
             "session_template" => Value::text(service.session_template),

@@ -14,7 +14,7 @@ use crate::backend::{
 use crate::call::ExecCall;
 use crate::profile::ProfileDraft;
 use crate::session::{SessionFilter, SessionRequest, SessionState};
-use crate::store::{Change, Loaded, McpServerRow, SandboxRow, SessionRow, VolumeRow, Wait};
+use crate::store::{Change, Loaded, McpServerRow, SandboxRow, SessionRow, TemplateRow, VolumeRow, Wait};
 use crate::token::TokenRow;
 use crate::{BoxSpec, Guarantees};
 
@@ -158,6 +158,10 @@ impl Store for Memory {
     }
 
     async fn volumes(&self) -> Result<Vec<VolumeRow>> {
+        Ok(Vec::new())
+    }
+
+    async fn templates(&self) -> Result<Vec<TemplateRow>> {
         Ok(Vec::new())
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use box_core::backend::Standby;
 use box_core::mcp::{McpAccess, McpErrorPhase, McpServerInfo, McpServers, McpStatus, McpSwitch, McpTested};
-use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, VolumeRow, Wait};
+use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, TemplateRow, VolumeRow, Wait};
 use box_core::token::TokenRow;
 use box_core::{BackendName, Scope, ServiceConfig};
 use serde_json::json;
@@ -50,6 +50,10 @@ impl Store for Memory {
         Ok(Vec::new())
     }
     async fn volumes(&self) -> Result<Vec<VolumeRow>> {
+        Ok(Vec::new())
+    }
+
+    async fn templates(&self) -> Result<Vec<TemplateRow>> {
         Ok(Vec::new())
     }
 }

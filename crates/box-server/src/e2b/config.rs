@@ -23,6 +23,10 @@ pub struct E2bConfig {
     pub volume_mb: u64,
     /// What sandboxes can be made from, by name.
     pub templates: BTreeMap<String, E2bTemplate>,
+    /// Where snapshots and built templates are kept; there are none without it.
+    pub saved: Option<PathBuf>,
+    /// Most that all snapshots and built templates of a tenant may have together.
+    pub saved_mb_max: u64,
 }
 
 /// What a sandbox is made from: a profile of ours, and what differs from it.
@@ -51,6 +55,8 @@ impl Default for E2bConfig {
             volumes: None,
             volume_mb: 1024,
             templates: ["base", "code-interpreter-v1", "desktop"].map(|name| (name.to_owned(), template())).into(),
+            saved: None,
+            saved_mb_max: 20 << 10,
         }
     }
 }

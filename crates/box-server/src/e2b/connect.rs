@@ -168,10 +168,10 @@ pub(crate) fn keepalive(headers: &HeaderMap) -> Duration {
     Duration::from_secs(asked.filter(|seconds| *seconds > 0).unwrap_or(KEEPALIVE_SEC))
 }
 
-/// As whom a call is made: the name in `Authorization: Basic`, whose password means nothing.
-pub(crate) fn user(headers: &HeaderMap) -> Result<BoxUser, RpcError> {
+/// As whom a call is made: the name in `Authorization: Basic`, whose password means nothing; the usual one where there is none.
+pub(crate) fn user(headers: &HeaderMap, usual: BoxUser) -> Result<BoxUser, RpcError> {
     let unknown = |what: &str| RpcError::new(Code::Unauthenticated, format!("{what}; there are `user` and `root`"));
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(BoxUser::default()) };
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(usual) };
     let pair = value.to_str().ok().and_then(|text| text.strip_prefix("Basic ")).map(str::trim);
     let decoded = pair.and_then(|pair| String::from_utf8(STANDARD.decode(pair).ok()?).ok());
     let decoded = decoded.ok_or_else(|| unknown("the header Authorization does not name a user"))?;

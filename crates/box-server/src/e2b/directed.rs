@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Query};
 use box_core::session::SessionState;
-use box_core::store::SandboxRow;
+use box_core::store::{SandboxRow, TemplateDefaults};
 use box_core::{Caller, Error, Scope, SessionId};
 use box_e2b_wire::signature::{Operation, Signed};
 use box_e2b_wire::{BoxUser, SandboxId};
@@ -37,6 +37,15 @@ pub(crate) struct Directed {
     pub(crate) port: u16,
     /// Variables of everything that runs in the sandbox. Its session has them too.
     pub(crate) env: Arc<BTreeMap<String, String>>,
+    /// What holds in the sandbox where nobody says otherwise.
+    pub(crate) defaults: Arc<TemplateDefaults>,
+}
+
+impl Directed {
+    /// Who acts where nobody is named.
+    pub(crate) fn usual_user(&self) -> BoxUser {
+        self.defaults.user.as_deref().and_then(BoxUser::named).unwrap_or_default()
+    }
 }
 
 /// The same for what clients ask without an access token. Whoever knows the id may, which nobody can guess; unless the sandbox takes
@@ -108,7 +117,8 @@ impl Addressed {
             _ => return Err(self.absent()),
         }
         let env = Arc::new(self.row.env.clone());
-        Ok(Directed { caller, session, sandbox: self.sandbox, port: self.port, env })
+        let defaults = Arc::new(self.row.defaults.clone());
+        Ok(Directed { caller, session, sandbox: self.sandbox, port: self.port, env, defaults })
     }
 
     /// Whether somebody without an access token may ask: everybody who knows the name, unless the maker said otherwise.

@@ -17,6 +17,7 @@ use crate::limits;
 pub(crate) fn start(app: &App) {
     let app = app.clone();
     app.tasks().clone().spawn(async move {
+        app.e2b().saved().clear().await;
         loop {
             let rest = look(&app).await;
             tokio::select! {

@@ -4,6 +4,7 @@
 //! one sandbox: [`routing`] leads it to the routes of [`inside`], whose handlers take a [`directed::Directed`] first.
 
 mod box_files;
+mod builds;
 mod config;
 mod connect;
 mod control;
@@ -19,6 +20,7 @@ mod ports;
 mod process;
 mod refusal;
 mod routing;
+mod saved;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unread;
@@ -36,6 +38,7 @@ pub use config::{E2bConfig, E2bTemplate};
 pub(crate) use control::routes as control_routes;
 pub(crate) use directory::Directory;
 pub(crate) use routing::lead;
+pub(crate) use saved::Saved;
 
 /// What the door knows.
 #[derive(Debug)]
@@ -46,14 +49,19 @@ pub(crate) struct E2b {
     meter: control::Meter,
     cell_turns: Arc<interpreter::CellTurns>,
     volumes: volumes::Volumes,
+    saved: Saved,
+    builds: builds::Builds,
 }
 
 impl E2b {
     /// A door with a memory.
     pub(crate) fn new(config: E2bConfig, store: Arc<dyn Store>) -> Self {
+        let saved = Saved::new(Arc::clone(&store), config.saved.clone(), config.saved_mb_max << 20);
         Self {
             volumes: volumes::Volumes::new(&config, Arc::clone(&store)),
             config,
+            saved,
+            builds: builds::Builds::default(),
             directory: Directory::new(store),
             turns: Turns::default(),
             meter: control::Meter::default(),
@@ -84,6 +92,16 @@ impl E2b {
     /// The directories that outlive sandboxes.
     pub(crate) fn volumes(&self) -> &volumes::Volumes {
         &self.volumes
+    }
+
+    /// The saved boxes that there are.
+    pub(crate) fn saved(&self) -> &Saved {
+        &self.saved
+    }
+
+    /// The templates that are being built.
+    pub(crate) fn builds(&self) -> &builds::Builds {
+        &self.builds
     }
 
     /// Whose turn it is in the contexts of sandboxes.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
-use box_core::store::{SandboxRow, SessionKey};
+use box_core::store::{SandboxRow, SessionKey, TemplateDefaults};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Caller, Capabilities, Error, Guarantees, Handle, Liveness, MountSpec,
     Result, Service, ServiceConfig, SessionRequest, Stats, Store, TenantId,
@@ -45,6 +45,7 @@ pub(crate) fn row(name: &str) -> SandboxRow {
         allow_internet_access: None,
         network: None,
         volume_mounts: Vec::new(),
+        defaults: TemplateDefaults::default(),
         idempotency: None,
     }
 }
@@ -59,7 +60,7 @@ pub(crate) fn app(service: Service, store: Arc<dyn Store>) -> App {
     app_with(service, store, E2bConfig::default())
 }
 
-/// The same with more that the operator says.
+/// The same, with what else the operator says.
 pub(crate) fn app_with(service: Service, store: Arc<dyn Store>, config: E2bConfig) -> App {
     let config = E2bConfig { domain: Some(DOMAIN.to_owned()), ..config };
     let gate = Gate::new(&[], &[]).unwrap().with_sandboxes(config.domain_host());
@@ -98,6 +99,15 @@ impl Visitor {
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         (parts.status.as_u16(), parts.headers, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+}
+
+impl Visitor {
+    /// Sends bytes to where somebody was told to, and shows no key.
+    pub(crate) async fn put(&self, path: &str, body: Body) -> u16 {
+        let (local, remote) = ("127.0.0.1:5410".parse().unwrap(), "127.0.0.1:9".parse().unwrap());
+        let request = Request::put(path).extension(Peer::Tcp { local, remote }).header(header::HOST, "localhost");
+        self.0.clone().oneshot(request.body(body).unwrap()).await.unwrap().status().as_u16()
     }
 }
 

@@ -8,4 +8,5 @@ mod processes;
 mod rows;
 mod sandboxes;
 mod store;
+mod templates;
 mod volumes;

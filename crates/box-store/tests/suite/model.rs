@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use box_core::session::SessionState::{Creating, Lost, Running};
 use box_core::store::{
-    Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, VolumeRow, Wait,
+    Change, ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, TemplateKey,
+    TemplateRow, VolumeRow, Wait,
 };
 use box_core::token::TokenRow;
 use box_core::{Store, TenantId};
 use box_store::SqliteStore;
 use proptest::prelude::*;
 
-use crate::rows;
+use crate::{rows, templates};
 
 /// A store as one would write it without a disk.
 #[derive(Debug, Default, PartialEq)]
@@ -23,6 +24,7 @@ struct Model {
     mcp_servers: BTreeMap<McpServerKey, McpServerRow>,
     sandboxes: BTreeMap<SessionKey, SandboxRow>,
     volumes: BTreeMap<(TenantId, String), VolumeRow>,
+    templates: BTreeMap<TemplateKey, TemplateRow>,
 }
 
 impl Model {
@@ -51,6 +53,8 @@ impl Model {
             Change::DeleteSandbox(key) => drop(self.sandboxes.remove(&key)),
             Change::PutVolume(row) => drop(self.volumes.insert((row.tenant.clone(), row.id.clone()), *row)),
             Change::DeleteVolume(tenant, id) => drop(self.volumes.remove(&(tenant, id))),
+            Change::PutTemplate(row) => drop(self.templates.insert(row.key.clone(), *row)),
+            Change::DeleteTemplate(key) => drop(self.templates.remove(&key)),
         }
     }
 
@@ -66,7 +70,9 @@ impl Model {
         let sandboxes = store.sandboxes().await.unwrap();
         let sandboxes = sandboxes.into_iter().map(|row| Change::PutSandbox(Box::new(row)));
         let volumes = store.volumes().await.unwrap().into_iter().map(|row| Change::PutVolume(Box::new(row)));
-        let doors = mcp_servers.chain(sandboxes).chain(volumes);
+        let saved = store.templates().await.unwrap();
+        let saved = saved.into_iter().map(|row| Change::PutTemplate(Box::new(row)));
+        let doors = mcp_servers.chain(sandboxes).chain(volumes).chain(saved);
         for change in sessions.chain(execs).chain(processes).chain(tokens).chain(doors) {
             model.apply(change);
         }
@@ -85,6 +91,10 @@ fn any_id() -> impl Strategy<Value = String> {
 
 fn any_mcp_key() -> impl Strategy<Value = McpServerKey> {
     (0..2, any_id()).prop_map(|(tenant, name)| rows::mcp_key(&format!("t{tenant}"), &name))
+}
+
+fn any_template_key() -> impl Strategy<Value = TemplateKey> {
+    (0..2, any_id()).prop_map(|(tenant, id)| templates::template_key(&format!("t{tenant}"), &id))
 }
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -109,6 +119,9 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => (any_key(), any_id())
             .prop_map(|(key, name)| Change::PutVolume(Box::new(rows::volume(&key, &name)))),
         1 => any_key().prop_map(|key| Change::DeleteVolume(key.tenant, key.id.as_str().to_owned())),
+        2 => (any_template_key(), any::<u64>())
+            .prop_map(|(key, number)| Change::PutTemplate(Box::new(templates::template(&key, number)))),
+        1 => any_template_key().prop_map(Change::DeleteTemplate),
     ]
 }
 

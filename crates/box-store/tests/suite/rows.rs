@@ -4,7 +4,8 @@ use box_core::call::{ExecInfo, ExecStatus, Launch, ProcessCall, Receipt, Replace
 use box_core::mcp::McpAccess;
 use box_core::session::SessionState;
 use box_core::store::{
-    ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SandboxVolume, SessionKey, SessionRow, VolumeRow,
+    ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SandboxVolume, SessionKey, SessionRow,
+    TemplateDefaults, VolumeRow,
 };
 use box_core::token::TokenRow;
 use box_core::{BackendName, Dimension, Guarantees, Handle, Level, Scope, SessionRequest};
@@ -125,6 +126,7 @@ pub(crate) fn sandbox(key: &SessionKey, number: u64) -> SandboxRow {
         allow_internet_access: Some(false),
         network: Some(serde_json::json!({ "denyOut": ["192.0.2.0/24"] })),
         volume_mounts: vec![SandboxVolume { name: "data".into(), path: "/mnt/data".into() }],
+        defaults: TemplateDefaults { start_command: Some("serve".into()), ..TemplateDefaults::default() },
         idempotency: Some(("key".into(), "digest".into())),
     }
 }

@@ -17,6 +17,7 @@ import "./cases/lifecycle.js";
 import "./cases/ports.js";
 import "./cases/signing.js";
 import "./cases/snapshots.js";
+import "./cases/templates.js";
 import "./cases/terminals.js";
 import "./cases/volumes.js";
 import "./cases/watching.js";

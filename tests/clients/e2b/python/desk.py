@@ -2,7 +2,7 @@
 
 import uuid
 
-from link import Place, sandbox_class, volume_class
+from link import Place, sandbox_class, template_class, volume_class
 from streams import Running, Terminal, Watch
 
 # Long enough for any case, short enough that nothing of a dead driver stays.
@@ -18,6 +18,7 @@ class Desk:
         self.guarded = guarded
         self.Sandbox = sandbox_class(form)
         self.Volume = volume_class(form)
+        self.Template = template_class(form)
         self.made = []
         self.volumes = []
         self.started = []

@@ -112,6 +112,11 @@ def volume_class(form: str):
     return e2b.AsyncVolume if form == "async" else Threaded(e2b.Volume)
 
 
+def template_class(form: str):
+    """What templates are built with."""
+    return e2b.AsyncTemplate if form == "async" else Threaded(e2b.Template)
+
+
 class Place:
     """Where the package finds a server, for as long as the block lasts. It reads its environment at every call."""
 

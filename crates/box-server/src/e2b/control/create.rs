@@ -16,16 +16,20 @@ use super::asked::{Asked, NetworkAsked, WayOut};
 use super::body::Sent;
 use super::lifecycle::after;
 use super::metadata;
+use super::origin::{self, Origin};
 use super::owner::Owner;
+use super::start;
 use super::templates;
 use super::views::SandboxView;
 use crate::app::App;
-use crate::e2b::E2bTemplate;
 use crate::e2b::failure::E2bFailure;
 use crate::limits;
 
 /// Where the user of a sandbox is at home.
 pub(in crate::e2b) const HOME: &str = "/home/user";
+
+/// Variables that say of a sandbox what it is.
+pub(super) const OWN_VARIABLES: [&str; 3] = ["E2B_SANDBOX", "E2B_SANDBOX_ID", "E2B_TEMPLATE_ID"];
 
 /// How long a sandbox lived by the first version of the call, where nobody said.
 const FIRST_VERSION_TIMEOUT_SEC: u64 = 15;
@@ -69,9 +73,11 @@ async fn create(
         }
         None => None,
     };
-    let row = match made_before(app, &caller, digest.as_ref()).await? {
-        Some(row) => row,
-        None => make(app, caller, asked, usual_sec, digest).await?,
+    let row = if let Some(row) = made_before(app, &caller, digest.as_ref()).await? {
+        row
+    } else {
+        let origin = origin::find(app, &caller, asked.template.as_deref().unwrap_or_default()).await?;
+        make(app, caller, origin, asked, usual_sec, digest).await?
     };
     let view = SandboxView::new(&row, app.e2b().config().domain.as_deref());
     Ok((StatusCode::CREATED, Json(view)))
@@ -97,19 +103,19 @@ async fn made_before(
 }
 
 /// Makes a sandbox to its end, whether or not whoever asked stays: one that nobody knows of would never end.
-async fn make(
+pub(super) async fn make(
     app: &App,
     caller: Caller,
+    origin: Origin,
     asked: Asked,
     usual_sec: u64,
     idempotency: Option<(String, String)>,
 ) -> Result<Arc<SandboxRow>, E2bFailure> {
-    let (name, template) = templates::named(app.e2b().config(), asked.template.as_deref().unwrap_or_default())?;
     let id = new_id()?;
     let mounted = app.e2b().volumes().mount(&caller.tenant, asked.volume_mounts.as_deref().unwrap_or_default()).await?;
-    let mut request = request(&caller, &template, &asked)?;
+    let mut request = request(&caller, &origin, &asked)?;
     request.rules.volumes = mounted.directories;
-    let row = SandboxRow { idempotency, ..row(app, &caller, &id, &name, asked, usual_sec)? };
+    let row = SandboxRow { idempotency, ..row(app, &caller, &id, origin, asked, usual_sec)? };
     let env = row.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let request = SessionRequest { env, ..request };
     let making = app.clone();
@@ -122,15 +128,21 @@ async fn make(
             directory.forget(&row.key).await?;
             return Err(refused(error, &row.template));
         }
+        if let Err(failure) = start::begin(&making, &row).await {
+            making.service().delete_session(&caller, &row.key.id).await?;
+            directory.forget(&row.key).await?;
+            return Err(failure);
+        }
         Ok(directory.add(id, row).await?)
     });
     made.await.unwrap_or_else(|error| Err(Error::io("making a sandbox", std::io::Error::other(error)).into()))
 }
 
 /// What the session of a sandbox is asked to be, but for its variables.
-fn request(caller: &Caller, template: &E2bTemplate, asked: &Asked) -> Result<SessionRequest, E2bFailure> {
+pub(super) fn request(caller: &Caller, origin: &Origin, asked: &Asked) -> Result<SessionRequest, E2bFailure> {
     let network = asked.network.clone().unwrap_or_default();
     let way_out = network.way_out(asked.allow_internet_access)?;
+    let template = &origin.template;
     let rules = DoorRules {
         lone_mount_path: LoneMountPath::Own,
         timeout_sec_max: Some(TIMEOUT_SEC_MAX),
@@ -148,6 +160,7 @@ fn request(caller: &Caller, template: &E2bTemplate, asked: &Asked) -> Result<Ses
         workspace_quota_mb: template.disk_mb,
         // Its door says when it ends.
         persistent: Some(true),
+        seed: origin.seed.clone(),
         rules,
         ..SessionRequest::default()
     })
@@ -157,7 +170,7 @@ fn row(
     app: &App,
     caller: &Caller,
     id: &SandboxId,
-    name: &str,
+    origin: Origin,
     asked: Asked,
     usual_sec: u64,
 ) -> Result<SandboxRow, E2bFailure> {
@@ -165,14 +178,15 @@ fn row(
     let timeout_sec = timeout(asked.timeout, usual_sec, app.e2b().config().max_timeout_sec)?;
     let metadata = asked.metadata.unwrap_or_default();
     metadata::check(&metadata)?;
-    let mut env = asked.env_vars.unwrap_or_default();
-    let own = [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", id.as_str()), ("E2B_TEMPLATE_ID", name)];
+    let mut env = origin.env;
+    env.extend(asked.env_vars.unwrap_or_default());
+    let own = OWN_VARIABLES.into_iter().zip(["true", id.as_str(), &origin.name]);
     env.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
     let network = asked.network.unwrap_or_default();
     let now = Timestamp::now();
     Ok(SandboxRow {
         key: SessionKey { tenant: caller.tenant.clone(), id: id.as_str().parse().map_err(Error::from)? },
-        template: name.to_owned(),
+        template: origin.name,
         metadata,
         env,
         started_at: now,
@@ -185,6 +199,7 @@ fn row(
         allow_internet_access: asked.allow_internet_access,
         network: network.shown(),
         volume_mounts: asked.volume_mounts.unwrap_or_default(),
+        defaults: origin.defaults,
         idempotency: None,
     })
 }
@@ -222,7 +237,7 @@ fn timeout(asked: Option<i64>, usual_sec: u64, max_sec: u64) -> Result<u64, E2bF
 }
 
 /// A template that means an image which cannot be used is a template that is not there.
-fn refused(error: Error, template: &str) -> E2bFailure {
+pub(super) fn refused(error: Error, template: &str) -> E2bFailure {
     match error {
         Error::BadImage { .. } => templates::unknown(template),
         Error::Invalid(invalid) if invalid.field == "image" => templates::unknown(template),

@@ -159,7 +159,7 @@ fn order(text: Option<&str>) -> Result<bool, E2bFailure> {
     }
 }
 
-fn limit(text: Option<&str>) -> Result<usize, E2bFailure> {
+pub(super) fn limit(text: Option<&str>) -> Result<usize, E2bFailure> {
     let Some(text) = text else { return Ok(limits::E2B_PAGE_MAX) };
     let good = text.parse().ok().filter(|limit| (1..=limits::E2B_PAGE_MAX).contains(limit));
     good.ok_or_else(|| E2bFailure::invalid(format!("limit is from 1 to {}", limits::E2B_PAGE_MAX)))

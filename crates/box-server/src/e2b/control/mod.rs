@@ -2,14 +2,20 @@
 
 mod asked;
 mod body;
+mod builds;
 mod create;
+mod fork;
 mod lifecycle;
 mod listing;
 mod logs;
 mod measure;
 mod metadata;
 mod network;
+mod origin;
 mod owner;
+mod snapshots;
+mod start;
+mod tags;
 mod templates;
 mod unserved;
 mod views;
@@ -42,7 +48,19 @@ pub(crate) fn routes() -> Router<App> {
         .route("/sandboxes/{sandbox_id}/network", put(network::update))
         .route("/sandboxes/{sandbox_id}/logs", get(logs::first_version))
         .route("/v2/sandboxes/{sandbox_id}/logs", get(logs::second_version))
+        .route("/sandboxes/{sandbox_id}/snapshots", post(snapshots::create))
+        .route("/sandboxes/{sandbox_id}/fork", post(fork::fork))
+        .route("/snapshots", get(snapshots::list))
         .route("/templates", get(templates::list))
+        .route("/templates/tags", post(tags::assign).delete(tags::remove))
+        .route("/templates/{template_id}", get(templates::show).delete(templates::remove))
+        .route("/templates/{template_id}/tags", get(tags::list))
+        .route("/v2/templates", post(builds::request))
+        .route("/v3/templates", post(builds::request))
+        .route("/v2/templates/{template_id}/builds/{build_id}", post(builds::start))
+        .route("/templates/{template_id}/builds/{build_id}/status", get(builds::status))
+        .route("/templates/{template_id}/files/{hash}", get(builds::link))
+        .route("/templates/{template_id}/files/{hash}/{token}", put(builds::upload))
         .route("/templates/aliases/{alias}", get(templates::alias))
         .route("/teams", get(templates::teams))
         .route("/volumes", get(volumes::list).post(volumes::create))

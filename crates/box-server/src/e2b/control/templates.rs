@@ -1,15 +1,23 @@
-//! What sandboxes are made from: templates of the operator, each a profile or an image of ours.
+//! What sandboxes are made from: templates of the operator, each a profile or an image of ours, and what callers saved.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use box_core::limits::DISK_MB_DEFAULT;
+use box_core::store::{TemplateOrigin, TemplateRow, TemplateState};
 use box_e2b_wire::ENVD_VERSION;
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::owner::Owner;
+use super::snapshots::names;
 use super::views::whole_processors;
 use crate::app::App;
 use crate::e2b::failure::E2bFailure;
+use crate::e2b::saved::Reference;
 use crate::e2b::{E2bConfig, E2bTemplate};
 
 /// Longest name of a template.
@@ -40,41 +48,131 @@ pub(super) fn unknown(name: &str) -> E2bFailure {
 }
 
 /// `GET /templates`
-pub(super) async fn list(State(app): State<App>, Owner(_): Owner) -> Json<Vec<Value>> {
-    let view = |(name, template): (&String, &E2bTemplate)| {
-        json!({
-            "templateID": name,
-            "buildID": name,
-            "aliases": [name],
-            "names": [name],
-            "public": true,
-            "cpuCount": template.cpus.map_or(2, whole_processors),
-            "memoryMB": template.memory_mb.unwrap_or(1024),
-            "diskSizeMB": template.disk_mb.unwrap_or(box_core::limits::DISK_MB_DEFAULT),
-            "createdAt": Timestamp::UNIX_EPOCH,
-            "updatedAt": Timestamp::UNIX_EPOCH,
-            "createdBy": null,
-            "lastSpawnedAt": null,
-            "spawnCount": 0,
-            "buildCount": 1,
-            "buildStatus": "ready",
-            "envdVersion": ENVD_VERSION,
-        })
-    };
-    Json(app.e2b().config().templates.iter().map(view).collect())
+pub(super) async fn list(State(app): State<App>, Owner(caller): Owner) -> Result<Json<Vec<Value>>, E2bFailure> {
+    let usual = app.e2b().config().templates.iter().map(|(name, template)| usual_view(name, template));
+    let saved = app.e2b().saved().of(&caller.tenant).await?;
+    let mut newest: BTreeMap<&str, &TemplateRow> = BTreeMap::new();
+    for row in saved.iter().rev().filter(|row| row.origin == TemplateOrigin::Build) {
+        newest.insert(&row.template, row);
+    }
+    let count = |template: &str| saved.iter().filter(|row| row.template == template).count();
+    Ok(Json(usual.chain(newest.values().map(|row| saved_view(row, count(&row.template)))).collect()))
+}
+
+fn usual_view(name: &str, template: &E2bTemplate) -> Value {
+    json!({
+        "templateID": name,
+        "buildID": name,
+        "aliases": [name],
+        "names": [name],
+        "public": true,
+        "cpuCount": template.cpus.map_or(2, whole_processors),
+        "memoryMB": template.memory_mb.unwrap_or(1024),
+        "diskSizeMB": template.disk_mb.unwrap_or(DISK_MB_DEFAULT),
+        "createdAt": Timestamp::UNIX_EPOCH,
+        "updatedAt": Timestamp::UNIX_EPOCH,
+        "createdBy": null,
+        "lastSpawnedAt": null,
+        "spawnCount": 0,
+        "buildCount": 1,
+        "buildStatus": "ready",
+        "envdVersion": ENVD_VERSION,
+    })
+}
+
+/// A template that somebody built, told by its newest version.
+fn saved_view(row: &TemplateRow, builds: usize) -> Value {
+    json!({
+        "templateID": row.template,
+        "buildID": row.build,
+        "aliases": row.name.as_slice(),
+        "names": names(row),
+        "public": false,
+        "cpuCount": row.base.cpus.map_or(2, whole_processors),
+        "memoryMB": row.base.memory_mb.unwrap_or(1024),
+        "diskSizeMB": row.base.disk_mb.unwrap_or(DISK_MB_DEFAULT),
+        "createdAt": row.created_at,
+        "updatedAt": row.updated_at,
+        "createdBy": null,
+        "lastSpawnedAt": null,
+        "spawnCount": 0,
+        "buildCount": builds,
+        "buildStatus": status(&row.state),
+        "envdVersion": ENVD_VERSION,
+    })
+}
+
+/// How far a saved box is, in the words of clients.
+pub(super) fn status(state: &TemplateState) -> &'static str {
+    match state {
+        TemplateState::Waiting => "waiting",
+        TemplateState::Building => "building",
+        TemplateState::Ready => "ready",
+        TemplateState::Failed { .. } => "error",
+    }
 }
 
 /// `GET /templates/aliases/{alias}`
 pub(super) async fn alias(
     State(app): State<App>,
-    Owner(_): Owner,
+    Owner(caller): Owner,
     Path(alias): Path<String>,
 ) -> Result<Json<Value>, E2bFailure> {
     let (name, _) = named(app.e2b().config(), &alias)?;
     if app.e2b().config().templates.contains_key(&name) {
         return Ok(Json(json!({ "templateID": name, "public": true })));
     }
-    Err(unknown(&alias))
+    match app.e2b().saved().versions(&caller.tenant, &Reference::read(&alias)).await?.first() {
+        Some(row) => Ok(Json(json!({ "templateID": row.template, "public": false }))),
+        None => Err(unknown(&alias)),
+    }
+}
+
+/// `GET /templates/{id}`
+pub(super) async fn show(
+    State(app): State<App>,
+    Owner(caller): Owner,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, E2bFailure> {
+    let found = app.e2b().saved().versions(&caller.tenant, &Reference::read(&name)).await?;
+    let newest = found.first().ok_or_else(|| unknown(&name))?;
+    let build = |row: &Arc<TemplateRow>| {
+        json!({
+            "buildID": row.build,
+            "status": status(&row.state),
+            "createdAt": row.created_at,
+            "updatedAt": row.updated_at,
+            "cpuCount": row.base.cpus.map_or(2, whole_processors),
+            "memoryMB": row.base.memory_mb.unwrap_or(1024),
+        })
+    };
+    let mut view = saved_view(newest, found.len());
+    view["builds"] = found.iter().map(build).collect();
+    Ok(Json(view))
+}
+
+/// `DELETE /templates/{id}`: a template with all its versions, or the one that is named by its tag.
+pub(super) async fn remove(
+    State(app): State<App>,
+    Owner(caller): Owner,
+    Path(name): Path<String>,
+) -> Result<StatusCode, E2bFailure> {
+    let reference = Reference::read(&name);
+    let saved = app.e2b().saved();
+    let found = match &reference.tag {
+        Some(_) => saved.find(&caller.tenant, &reference).await?.into_iter().collect(),
+        None => saved.versions(&caller.tenant, &reference).await?,
+    };
+    if found.is_empty() {
+        return Err(unknown(&name));
+    }
+    for row in found {
+        match &reference.tag {
+            Some(tag) => saved.take_tags(&row, std::slice::from_ref(tag)).await?,
+            None => saved.remove(&row.key).await?,
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// `GET /teams`: a tenant is one.

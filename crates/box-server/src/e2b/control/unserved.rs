@@ -7,17 +7,9 @@ use crate::app::App;
 use crate::e2b::failure::E2bFailure;
 
 /// Paths, and what is asked there.
-const UNSERVED: [(&str, &str); 14] = [
-    ("/sandboxes/{sandbox_id}/snapshots", "a snapshot of a sandbox"),
-    ("/sandboxes/{sandbox_id}/fork", "forking a sandbox"),
-    ("/snapshots", "snapshots"),
-    ("/templates/tags", "tags of templates"),
-    ("/templates/{template_id}", "building and removing templates"),
-    ("/templates/{template_id}/{*rest}", "building templates"),
-    ("/v2/templates", "building templates"),
-    ("/v2/templates/{*rest}", "building templates"),
-    ("/v3/templates", "building templates"),
-    ("/v3/templates/{*rest}", "building templates"),
+const UNSERVED: [(&str, &str); 6] = [
+    ("/templates/{template_id}/builds/{build_id}", "the first way of building templates"),
+    ("/v2/templates/{template_id}", "changing templates"),
     ("/secrets", "secrets"),
     ("/secrets/{*rest}", "secrets"),
     ("/teams/{*rest}", "what concerns teams"),

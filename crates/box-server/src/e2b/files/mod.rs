@@ -65,8 +65,8 @@ impl From<Detail> for Written {
     }
 }
 
-fn user(name: Option<&str>) -> Result<BoxUser, E2bFailure> {
-    let name = name.unwrap_or_default();
+fn user(name: Option<&str>, usual: BoxUser) -> Result<BoxUser, E2bFailure> {
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(usual) };
     let unknown = || E2bFailure::unauthorized(format!("invalid user {name:.40?}; there are `user` and `root`"));
     BoxUser::named(name).ok_or_else(unknown)
 }
@@ -77,7 +77,8 @@ async fn read(
     Query(query): Query<FileQuery>,
     headers: HeaderMap,
 ) -> Result<Response, E2bFailure> {
-    let files = BoxFiles::new(&app, directed, user(query.username.as_deref())?);
+    let user = user(query.username.as_deref(), directed.usual_user())?;
+    let files = BoxFiles::new(&app, directed, user);
     let path = files.path(query.path.as_deref().unwrap_or_default()).map_err(told)?;
     download::file(&files, path, &headers).await
 }
@@ -89,7 +90,7 @@ async fn write(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Vec<Written>>, E2bFailure> {
-    let user = user(query.username.as_deref());
+    let user = user(query.username.as_deref(), directed.usual_user());
     let files = user.map(|user| BoxFiles::new(&app, directed, user));
     let written = upload::receive(files, query.path.as_deref(), &headers, body).await?;
     Ok(Json(written.into_iter().map(Written::from).collect()))
@@ -109,7 +110,8 @@ async fn compose(State(app): State<App>, directed: Directed, request: Request) -
     let bytes = read_all(request, limits::COMPOSE_BODY_BYTES_MAX).await?;
     let body: ComposeBody =
         serde_json::from_slice(&bytes).map_err(|error| E2bFailure::invalid(format!("invalid body: {error}")))?;
-    let files = BoxFiles::new(&app, directed, user(body.username.as_deref())?);
+    let user = user(body.username.as_deref(), directed.usual_user())?;
+    let files = BoxFiles::new(&app, directed, user);
     let sources = body.source_paths.iter().map(|path| files.path(path)).collect::<Result<_, _>>();
     let path = files.path(&body.destination).map_err(told)?;
     let work = Work::Join { sources: sources.map_err(told)?, path, bytes_max: limits::FILE_BYTES_MAX };

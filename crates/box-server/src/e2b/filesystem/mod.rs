@@ -40,7 +40,8 @@ pub(super) fn routes() -> Router<App> {
 
 /// The files that a call is about.
 fn files(app: &App, directed: Directed, headers: &HeaderMap) -> Result<BoxFiles, RpcError> {
-    Ok(BoxFiles::new(app, directed, connect::user(headers)?))
+    let user = connect::user(headers, directed.usual_user())?;
+    Ok(BoxFiles::new(app, directed, user))
 }
 
 async fn stat(

@@ -22,7 +22,7 @@ const WINDOW: WindowSize = WindowSize { rows: 24, columns: 80 };
 const TAG_BYTES_MAX: usize = 1024;
 
 /// The call that a request means.
-pub(super) fn call(
+pub(in crate::e2b) fn call(
     request: &StartRequest,
     user: BoxUser,
     sandbox_env: &BTreeMap<String, String>,

@@ -7,7 +7,7 @@ mod ended;
 mod events;
 mod found;
 mod input;
-mod launch;
+pub(super) mod launch;
 mod note;
 
 use std::time::Duration;
@@ -52,10 +52,14 @@ async fn start(
     State(app): State<App>,
     to: Directed,
     headers: HeaderMap,
-    Streamed(request): Streamed<StartRequest>,
+    Streamed(mut request): Streamed<StartRequest>,
 ) -> Result<Response, StreamError> {
     let begun = Instant::now();
-    let (user, timeout) = (connect::user(&headers).map_err(StreamError)?, limited(&headers)?);
+    let user = connect::user(&headers, to.usual_user()).map_err(StreamError)?;
+    let timeout = limited(&headers)?;
+    if request.process.cwd.as_ref().is_none_or(String::is_empty) {
+        request.process.cwd.clone_from(&to.defaults.workdir);
+    }
     let call = launch::call(&request, user, &to.env, timeout).map_err(StreamError)?;
     let workdir = call.workdir.clone();
     let existing = SessionRequest::of_existing();

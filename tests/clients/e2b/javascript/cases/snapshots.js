@@ -1,11 +1,11 @@
-// Copies of sandboxes. Run with `--also snapshots`: a server may answer that it has none of this.
+// Copies of sandboxes.
 
 import { Sandbox } from "e2b";
 import { equal, test } from "../suite.js";
 
 const NOTE = "/home/user/note";
 
-test("snapshots/a_sandbox_begins_as_a_snapshot_was", ["snapshots"], async (desk) => {
+test("snapshots/a_sandbox_begins_as_a_snapshot_was", [], async (desk) => {
   const source = await desk.sandbox();
   await source.files.write(NOTE, "then");
   const { snapshotId } = await source.createSnapshot();
@@ -16,7 +16,7 @@ test("snapshots/a_sandbox_begins_as_a_snapshot_was", ["snapshots"], async (desk)
   equal([await Sandbox.deleteSnapshot(snapshotId), await Sandbox.deleteSnapshot(snapshotId)], [true, false], "deleted");
 });
 
-test("snapshots/a_sandbox_is_forked", ["snapshots"], async (desk) => {
+test("snapshots/a_sandbox_is_forked", [], async (desk) => {
   const source = await desk.sandbox();
   await source.files.write(NOTE, "common");
   const forks = await source.fork({ count: 2, timeoutMs: 60_000 });

@@ -1,0 +1,137 @@
+//! Saved boxes, with archives that are files like any others.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use box_core::store::{TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
+use box_core::{Store, TenantId};
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Reference, Saved};
+use crate::limits;
+use crate::testing::MemoryStore;
+
+pub(crate) fn row(id: &str, template: &str, tags: &[&str]) -> TemplateRow {
+    let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::from(id.as_bytes()[0]));
+    TemplateRow {
+        key: TemplateKey { tenant: TenantId::default(), id: id.to_owned() },
+        template: template.to_owned(),
+        build: format!("build-{id}"),
+        name: Some("mine".to_owned()),
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        origin: TemplateOrigin::Build,
+        state: TemplateState::Ready,
+        base: TemplateBase::default(),
+        archive_bytes: 1 << 20,
+        env: std::collections::BTreeMap::new(),
+        defaults: TemplateDefaults::default(),
+        created_at: at,
+        updated_at: at,
+    }
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+    store: Arc<dyn Store>,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), store: Arc::new(MemoryStore::default()) }
+    }
+
+    fn open(&self) -> Saved {
+        Saved::new(Arc::clone(&self.store), Some(self.directory.path().join("templates")), 4 << 20)
+    }
+
+    /// Puts one on the shelf, with an archive.
+    async fn publish(&self, saved: &Saved, row: TemplateRow) {
+        self.write(&format!("{}.tar", row.key.id));
+        saved.publish(row).await.unwrap();
+    }
+
+    fn write(&self, name: &str) {
+        let directory = self.directory.path().join("templates");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(name), "archive").unwrap();
+    }
+
+    fn files(&self) -> Vec<String> {
+        let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+        let mut names: Vec<_> = Path::read_dir(&self.directory.path().join("templates")).unwrap().map(name).collect();
+        names.sort();
+        names
+    }
+}
+
+async fn found(saved: &Saved, text: &str) -> Option<String> {
+    let row = saved.find(&TenantId::default(), &Reference::read(text)).await.unwrap();
+    row.map(|row| row.key.id.clone())
+}
+
+#[tokio::test]
+async fn a_tag_belongs_to_the_version_that_was_made_last() {
+    let (place, tenant) = (Place::new(), TenantId::default());
+    let saved = place.open();
+    place.publish(&saved, row("a", "a", &["default", "v1"])).await;
+    place.publish(&saved, row("b", "a", &["default"])).await;
+    for text in ["mine", "a", "team/mine:default", "a:default"] {
+        assert_eq!(found(&saved, text).await.as_deref(), Some("b"), "{text}");
+    }
+    assert_eq!(found(&saved, "mine:v1").await.as_deref(), Some("a"));
+    assert_eq!(found(&saved, "mine:v2").await, None);
+    place.publish(&saved, row("c", "a", &["v1"])).await;
+    assert_eq!(place.files(), ["b.tar", "c.tar"], "the one without a tag is gone");
+    let other = "other".parse().unwrap();
+    assert!(saved.find(&other, &Reference::read("mine")).await.unwrap().is_none(), "tenants are apart");
+    let all = saved.of(&tenant).await.unwrap();
+    saved.take_tags(&all[0], &["v1".to_owned()]).await.unwrap();
+    assert_eq!(place.files(), ["b.tar"]);
+}
+
+#[tokio::test]
+async fn after_a_restart_only_what_belongs_together_is_there() {
+    let place = Place::new();
+    let saved = place.open();
+    place.publish(&saved, row("a", "a", &["default"])).await;
+    saved.put(row("b", "b", &["default"])).await.unwrap();
+    saved.put(TemplateRow { state: TemplateState::Building, ..row("c", "c", &["default"]) }).await.unwrap();
+    for name in ["c.tar.part", "fork-d.tar", "e.tar"] {
+        place.write(name);
+    }
+    let again = place.open();
+    again.clear().await;
+    assert_eq!(place.files(), ["a.tar"]);
+    let left = again.of(&TenantId::default()).await.unwrap();
+    let left: Vec<_> = left.iter().map(|row| (row.key.id.as_str(), &row.state)).collect();
+    assert!(matches!(left[..], [("c", TemplateState::Failed { .. }), ("a", TemplateState::Ready)]), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_tenant_has_so_much_room_and_what_is_being_written_counts() {
+    let (place, tenant) = (Place::new(), TenantId::default());
+    let saved = place.open();
+    place.publish(&saved, row("a", "a", &["default"])).await;
+    let mut first = saved.room(&tenant, 2 << 20).await.unwrap();
+    first.take(2 << 20).unwrap();
+    let told = first.take(1).unwrap_err();
+    assert!(told.status().as_u16() == 507 && told.message().contains("too large"), "{told:?}");
+    let mut second = saved.room(&tenant, 2 << 20).await.unwrap();
+    let told = second.take((1 << 20) + 1).unwrap_err();
+    assert!(told.message().contains("saved_mb_max"), "{told:?}");
+    drop((first, second));
+    saved.room(&tenant, 4 << 20).await.unwrap().take(3 << 20).unwrap();
+    let mut rooms = Vec::new();
+    for _ in 1..limits::E2B_SAVED_MAX {
+        rooms.push(saved.room(&tenant, 1).await.unwrap());
+    }
+    assert!(saved.room(&tenant, 1).await.unwrap_err().message().contains("delete some first"));
+    assert!(saved.room(&"other".parse().unwrap(), 1).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_without_a_place_for_archives_says_so() {
+    let saved = Saved::new(Arc::new(MemoryStore::default()), None, 1);
+    let told = saved.room(&TenantId::default(), 1).await.unwrap_err();
+    assert!(told.status().as_u16() == 503 && told.message().contains("state directory"), "{told:?}");
+}
