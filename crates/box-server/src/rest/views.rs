@@ -37,6 +37,7 @@ impl SessionView {
         let env_keys = std::mem::take(&mut info.config.env).into_iter().map(|(name, _)| name).collect();
         // What a profile locks is told with the profiles.
         info.config.locked.clear();
+        info.config.seed = None;
         Self { info, status, env_keys, managed_processes: BTreeMap::new(), managed_process: None }
     }
 

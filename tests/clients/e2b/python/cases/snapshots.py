@@ -43,6 +43,22 @@ async def the_source_runs_on(desk):
     equal(await desk.Sandbox.delete_snapshot(snapshot.snapshot_id), True, "delete")
 
 
+@case("saving", "volumes", "since-2.30")
+async def what_is_in_a_volume_is_not_in_a_snapshot(desk):
+    volume = await desk.volume()
+    source = await desk.sandbox(volume_mounts={"/home/user/data": volume.name})
+    await source.files.write(NOTE, "mine")
+    await source.files.write("/home/user/data/shared", "then")
+    snapshot = await source.create_snapshot()
+    await source.files.write("/home/user/data/shared", "now")
+    alone = await desk.sandbox(snapshot.snapshot_id)
+    equal(await alone.files.read(NOTE), "mine", "what was the sandbox's own")
+    equal([it.name for it in await alone.files.list("/home/user/data")], [], "where the volume was")
+    both = await desk.sandbox(snapshot.snapshot_id, volume_mounts={"/home/user/data": volume.name})
+    equal(await both.files.read("/home/user/data/shared"), "now", "the volume")
+    equal(await desk.Sandbox.delete_snapshot(snapshot.snapshot_id), True, "delete")
+
+
 @case("saving")
 async def snapshots_are_listed_by_their_sandbox(desk):
     source, other = await desk.sandbox(), await desk.sandbox()

@@ -18,7 +18,7 @@ async def gathered(stream) -> bytes:
     return b"".join(stream)
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def a_volume_is_made_found_listed_and_removed(desk):
     volume = await desk.volume()
     holds(volume.volume_id and volume.token, "it has an id and a token")
@@ -34,7 +34,7 @@ async def a_volume_is_made_found_listed_and_removed(desk):
     holds(volume.volume_id not in {it.volume_id for it in await desk.Volume.list()}, "it is still listed")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def a_name_is_taken_once_and_is_plain(desk):
     volume = await desk.volume()
     await raises(VolumeException, desk.Volume.create(volume.name), "409", volume.name)
@@ -42,7 +42,7 @@ async def a_name_is_taken_once_and_is_plain(desk):
         await raises(VolumeException, desk.Volume.create(name), "400", "name")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def files_are_written_and_read_in_every_form(desk):
     volume = await desk.volume()
     written = await volume.write_file("/note.txt", "größe 漢字")
@@ -60,7 +60,7 @@ async def files_are_written_and_read_in_every_form(desk):
     equal(bytes(await volume.read_file("/many", format="bytes")) == many, True, "five million bytes")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def directories_are_made_listed_and_removed(desk):
     volume = await desk.volume()
     made = await volume.make_dir("/a")
@@ -79,7 +79,7 @@ async def directories_are_made_listed_and_removed(desk):
     await raises(VolumeException, volume.remove("/"), "400")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def files_say_what_they_are(desk):
     volume = await desk.volume()
     await volume.write_file("/file", "12345", mode=0o640)
@@ -95,7 +95,7 @@ async def files_say_what_they_are(desk):
     await raises(VolumeException, volume.read_file("/dir"), "400")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def owners_and_bits_can_be_changed(desk):
     volume = await desk.volume()
     root = await volume.write_file("/of-root", "x", uid=0, gid=0, mode=0o600)
@@ -110,7 +110,7 @@ async def owners_and_bits_can_be_changed(desk):
     await raises(VolumePathMissing, volume.update_metadata("/none", mode=0o600))
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def sandboxes_have_the_same_files_one_after_the_other(desk):
     volume = await desk.volume()
     await volume.write_file("/from-outside", "hello")
@@ -132,7 +132,7 @@ async def sandboxes_have_the_same_files_one_after_the_other(desk):
     equal((await volume.get_info("/dir/root")).uid, 0, "owner from outside")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def a_volume_is_in_two_sandboxes_at_once_and_stays_as_long(desk):
     volume = await desk.volume()
     sandboxes = [await desk.sandbox(volume_mounts={MOUNTED: volume.name}) for _ in range(2)]
@@ -144,7 +144,7 @@ async def a_volume_is_in_two_sandboxes_at_once_and_stays_as_long(desk):
     equal(await desk.Volume.destroy(volume.volume_id), True, "when nobody has it")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def links_lead_nowhere_outside(desk):
     volume = await desk.volume()
     sandbox = await desk.sandbox(volume_mounts={MOUNTED: volume.name})
@@ -158,7 +158,7 @@ async def links_lead_nowhere_outside(desk):
     equal(await volume.exists("/far"), False, "a link can be removed")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def what_cannot_be_mounted_is_refused(desk):
     volume = await desk.volume()
     await raises(SandboxException, desk.sandbox(volume_mounts={MOUNTED: "none-" + desk.mark}), "404", "none-")
@@ -168,7 +168,7 @@ async def what_cannot_be_mounted_is_refused(desk):
     await raises(SandboxException, desk.sandbox(volume_mounts=many), "400", "volumeMounts")
 
 
-@case("since-2.30")
+@case("volumes", "since-2.30")
 async def only_its_token_opens_a_volume(desk):
     volume = await desk.volume()
     await raises(AuthenticationException, volume.list("/", token="0" * 64))
@@ -177,7 +177,7 @@ async def only_its_token_opens_a_volume(desk):
     await raises(VolumeMissing, desk.Volume.connect(UNKNOWN))
 
 
-@case("since-2.30", "guarded")
+@case("volumes", "since-2.30", "guarded")
 async def tenants_have_volumes_of_their_own(desk):
     with desk.behind_tokens("left"):
         volume = await desk.volume()
