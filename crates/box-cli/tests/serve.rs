@@ -10,10 +10,11 @@ use support::server::{Server, strongbox};
 #[test]
 fn a_server_says_where_it_is_and_stops_when_asked() {
     let mut server = Server::start("");
-    let said: Vec<String> = (0..5).map(|_| server.said.next().unwrap().unwrap()).collect();
+    let said: Vec<String> = (0..7).map(|_| server.said.next().unwrap().unwrap()).collect();
     assert!(said[0].contains("http://127.0.0.1:") && said[0].contains("/state/strongbox.sock"), "{said:?}");
     assert!(said[1].ends_with("/openapi.json") && said[2].contains("not needed"), "{said:?}");
-    assert!(said[4].contains("strongbox exec --state-dir"), "{said:?}");
+    assert!(said[4].contains("E2B_API_URL=http://127.0.0.1:") && said[5].contains("E2B_API_KEY=e2b_"), "{said:?}");
+    assert!(said[6].contains("strongbox exec --state-dir"), "{said:?}");
     let status: Value = serde_json::from_slice(&server.ask(&["status", "--json"]).stdout).unwrap();
     assert_eq!((&status["max_sessions"], &status["active_sessions"]), (&1000.into(), &0.into()));
     server.send(Signal::TERM);

@@ -91,7 +91,8 @@ fn boxes_of_before_understand_what_they_always_did() {
     let grep = Work::Grep { path: path(), pattern: "x".into(), include: None, ignore_case: false, matches_max: 1 };
     assert_eq!(number(&grep), 14);
     assert_eq!(number(&Work::Space { path: path() }), 19);
-    assert_eq!(number(&Work::Save), 23);
+    assert_eq!(number(&Work::Adjust { path: path(), mode: None, uid: None, gid: None }), 23);
+    assert_eq!(number(&Work::Save), 24);
 }
 
 #[test]
