@@ -147,9 +147,11 @@ impl Connection {
     }
 
     fn read_more(&mut self, length: usize, body: &mut Vec<u8>) -> Result<()> {
-        let before = body.len();
-        body.resize(before + length, 0);
-        Ok(self.stream.read_exact(&mut body[before..])?)
+        // Memory that nobody writes first: that would be a cost of ours.
+        body.reserve(length);
+        let taken = self.stream.by_ref().take(length as u64).read_to_end(body)?;
+        ensure!(taken == length, "a body ends after {taken} of {length} bytes");
+        Ok(())
     }
 
     /// A body that comes in pieces, each behind its length; the last is empty.

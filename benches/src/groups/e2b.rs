@@ -24,7 +24,9 @@ use crate::server::{Connection, Server};
 const GROUP: &str = "e2b";
 /// A life of a sandbox, as far as the server has to do with it.
 pub(crate) const LIFE: &str = "create+run+kill, the server's share";
-/// The same with the SDK.
+/// The same of one without a network.
+const LIFE_CLOSED: &str = "create+run+kill without a network, the server's share";
+/// The first with the SDK.
 const LIFE_BY_SDK: &str = "create+run+kill, the SDK";
 /// Files into a sandbox and out of it, over a copy through a socket of this machine.
 pub(crate) const WRITE_SHARE: &str = "files written, over a copy";
@@ -48,16 +50,26 @@ pub(crate) fn measure(_: &Boxes, options: &Options, directory: &Path, report: &m
 fn lives(server: &Server, options: &Options, report: &mut Report) -> Result<()> {
     let mut connection = server.connect()?;
     let mut sdk = Sdk::start(server).map_err(|reason| report.skip(LIFE_BY_SDK, format!("{reason:#}"))).ok();
+    let mut other = server.connect()?;
     for _ in 0..WARM_UP_ROUNDS {
-        life(&mut connection)?;
+        life(&mut connection, true)?;
+        life(&mut other, false)?;
         sdk.as_mut().map_or(Ok(()), |sdk| sdk.tell("life").map(drop))?;
     }
     let bare = || {
         let start = Instant::now();
-        life(&mut connection)?;
+        life(&mut connection, true)?;
         Ok(vec![(LIFE, start.elapsed())])
     };
-    let mut subjects = vec![Subject { name: LIFE, every: 1, round: Box::new(bare) }];
+    let closed = || {
+        let start = Instant::now();
+        life(&mut other, false)?;
+        Ok(vec![(LIFE_CLOSED, start.elapsed())])
+    };
+    let mut subjects = vec![
+        Subject { name: LIFE, every: 1, round: Box::new(bare) },
+        Subject { name: LIFE_CLOSED, every: 1, round: Box::new(closed) },
+    ];
     if let Some(sdk) = &mut sdk {
         let round = || Ok(vec![(LIFE_BY_SDK, sdk.tell("life")?)]);
         subjects.push(Subject { name: LIFE_BY_SDK, every: 1, round: Box::new(round) });
@@ -70,8 +82,8 @@ fn lives(server: &Server, options: &Options, report: &mut Report) -> Result<()> 
 }
 
 /// What the SDK asks for `Sandbox.create()`, `commands.run("true")` and `kill()`.
-fn life(connection: &mut Connection) -> Result<()> {
-    let sandbox = Sandbox::create(connection)?;
+fn life(connection: &mut Connection, has_network: bool) -> Result<()> {
+    let sandbox = Sandbox::create(connection, has_network)?;
     let process = json!({"process": {"cmd": "/bin/bash", "args": ["-l", "-c", "true"]}, "stdin": false}).to_string();
     let length = u32::try_from(process.len())?.to_be_bytes();
     let body = [&[0][..], &length, process.as_bytes()].concat();
@@ -90,8 +102,8 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    fn create(connection: &mut Connection) -> Result<Self> {
-        let body = json!({"templateID": "base", "timeout": 300}).to_string();
+    fn create(connection: &mut Connection, has_network: bool) -> Result<Self> {
+        let body = json!({"templateID": "base", "timeout": 300, "allow_internet_access": has_network}).to_string();
         let answer = connection.exchange("POST", "/v2/sandboxes", &format!("x-api-key: {KEY}\r\n"), &body)?;
         let made: Value = serde_json::from_slice(&answer.body)?;
         let text = |name: &str| made[name].as_str().map(str::to_owned).with_context(|| format!("no {name} in {made}"));
@@ -111,7 +123,7 @@ impl Sandbox {
 
 fn files(server: &Server, options: &Options, report: &mut Report) -> Result<()> {
     let mut connection = server.connect()?;
-    let sandbox = Sandbox::create(&mut connection)?;
+    let sandbox = Sandbox::create(&mut connection, true)?;
     let content = vec![b'x'; FILE_BYTES];
     let text = std::str::from_utf8(&content)?;
     let [mut copied, mut written, mut read] = <[Samples; 3]>::default();
