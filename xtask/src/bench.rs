@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the benchmarks, next to the peers that this machine can have.
 
 use crate::engines::{Engines, nsjail};
-use crate::test::artefacts::build_strongbox;
+use crate::test::artefacts::build_shipped;
 use crate::test::{e2b_clients, langbot};
 use crate::{cargo, machine, packages, run};
 use anyhow::{Context, Result, ensure};
@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let target = metadata.target_directory.as_std_path();
     let built = cargo::executables(root, &["build", "--release", "--package", "box-benches"], &TargetKind::Bin)?;
     let mut bench = Command::new(built.get("bench").context("box-benches has no program named bench")?);
-    bench.args(&options.arguments).current_dir(root).env("STRONGBOX_BIN", build_strongbox(root)?);
+    bench.args(&options.arguments).current_dir(root).env("STRONGBOX_BIN", build_shipped(root)?);
     cargo::without_cargo_traces(&mut bench);
     bench.env("STRONGBOX_BENCH_DIR", target.join("bench"));
     for peer in PEERS {

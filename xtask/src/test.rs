@@ -76,7 +76,11 @@ const STAGES: &[Stage] = &[
     Stage { name: "deny", proves: "licences, bans and sources of dependencies", run: source::deny },
     Stage { name: "unit", proves: "unit and integration tests of all crates", run: source::unit },
     Stage { name: "doc", proves: "examples in doc comments", run: source::doc },
-    Stage { name: "build", proves: "strongbox builds in release mode, and the suites build", run: artefacts::run },
+    Stage {
+        name: "build",
+        proves: "strongbox builds as it is shipped, but for the last optimisation, and the suites build",
+        run: artefacts::run,
+    },
     Stage {
         name: "contract-root",
         proves: "the contract of a box, as root",

@@ -1,5 +1,5 @@
-//! `build`: the strongbox program as it is shipped, in release mode; and the suites, with the checks of a debug build, for which nearly everything was
-//! compiled already.
+//! `build`: the strongbox program as it is shipped, but for the optimisation that is made while linking; and the suites, with the checks of a debug
+//! build, for which nearly everything was compiled already.
 
 use super::{Proof, Verdict};
 use crate::cargo;
@@ -44,8 +44,17 @@ pub(super) fn build(root: &Path) -> Result<Artefacts> {
     Ok(Artefacts { strongbox, suites })
 }
 
-/// Builds the `strongbox` program alone.
-pub(crate) fn build_strongbox(root: &Path) -> Result<PathBuf> {
-    let built = cargo::executables(root, &["build", "--release", "--package", "box-cli"], &TargetKind::Bin)?;
+/// Builds the `strongbox` program alone, for tests.
+pub(super) fn build_strongbox(root: &Path) -> Result<PathBuf> {
+    build_as(root, "proof")
+}
+
+/// Builds the `strongbox` program as it is shipped.
+pub(crate) fn build_shipped(root: &Path) -> Result<PathBuf> {
+    build_as(root, "release")
+}
+
+fn build_as(root: &Path, profile: &str) -> Result<PathBuf> {
+    let built = cargo::executables(root, &["build", "--profile", profile, "--package", "box-cli"], &TargetKind::Bin)?;
     built.get("strongbox").cloned().context("box-cli has no program named strongbox")
 }
