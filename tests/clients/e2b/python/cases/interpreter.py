@@ -282,7 +282,7 @@ async def a_box_that_has_ipython_knows_its_magics(desk):
     packages = io.BytesIO()
     with tarfile.open(fileobj=packages, mode="w") as archive:
         for name, path in files_of("ipython", set()):
-            if path.is_file() and path.suffix == ".py":
+            if path.is_file() and (path.suffix == ".py" or path.name == "METADATA"):
                 archive.add(path, name)
     sandbox = await desk.sandbox(envs={"PYTHONPATH": "/home/user/packages"})
     await sandbox.files.write("/home/user/packages.tar", packages.getvalue())

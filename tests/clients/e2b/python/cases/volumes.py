@@ -42,7 +42,7 @@ async def a_name_is_taken_once_and_is_plain(desk):
         await raises(VolumeException, desk.Volume.create(name), "400", "name")
 
 
-@case("volumes", "since-2.30")
+@case("volumes", "users", "since-2.30")
 async def files_are_written_and_read_in_every_form(desk):
     volume = await desk.volume()
     written = await volume.write_file("/note.txt", "größe 漢字")
@@ -95,7 +95,7 @@ async def files_say_what_they_are(desk):
     await raises(VolumeException, volume.read_file("/dir"), "400")
 
 
-@case("volumes", "since-2.30")
+@case("volumes", "users", "since-2.30")
 async def owners_and_bits_can_be_changed(desk):
     volume = await desk.volume()
     root = await volume.write_file("/of-root", "x", uid=0, gid=0, mode=0o600)
@@ -110,7 +110,7 @@ async def owners_and_bits_can_be_changed(desk):
     await raises(VolumePathMissing, volume.update_metadata("/none", mode=0o600))
 
 
-@case("volumes", "since-2.30")
+@case("volumes", "users", "since-2.30")
 async def sandboxes_have_the_same_files_one_after_the_other(desk):
     volume = await desk.volume()
     await volume.write_file("/from-outside", "hello")
