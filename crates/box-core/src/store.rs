@@ -43,6 +43,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The volumes that there are, of all tenants.
     async fn volumes(&self) -> Result<Vec<VolumeRow>>;
+
     /// Saved boxes, of all tenants.
     async fn templates(&self) -> Result<Vec<TemplateRow>>;
 }

@@ -96,7 +96,8 @@ fn shown(headers: &HeaderMap) -> Shown<'_> {
     }
 }
 
-fn bearer(value: &str) -> Option<&str> {
+/// The token in a value of `Authorization`, if that is the kind of thing it shows.
+pub(crate) fn bearer(value: &str) -> Option<&str> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

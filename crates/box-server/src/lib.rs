@@ -46,7 +46,7 @@ use crate::gate::Gate;
 use crate::listen::UnixDoor;
 use crate::serve::Server;
 
-pub use e2b::{E2bConfig, E2bTemplate};
+pub use e2b::E2bConfig;
 pub use gate::Peer;
 /// What strangers send, for programs that make it up.
 #[cfg(fuzzing)]

@@ -1,5 +1,6 @@
 //! The kinds of rows: in which table each lies, and by which columns it is found.
 
+use box_core::TenantId;
 use box_core::store::{
     ExecRow, McpServerKey, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, TemplateKey, TemplateRow,
     VolumeRow,
@@ -125,7 +126,7 @@ impl Record for VolumeRow {
     const LIST: &'static str = "SELECT tenant, id, row FROM volumes ORDER BY rowid";
 
     fn keys(&self) -> Vec<String> {
-        vec![self.tenant.as_str().to_owned(), self.id.clone()]
+        keys_of(&self.tenant, &self.id)
     }
 
     fn label(&self) -> Option<String> {
@@ -148,19 +149,24 @@ impl Record for TemplateRow {
     }
 }
 
+/// What tells something of a tenant's from everything else of its kind.
+pub(crate) fn keys_of(tenant: &TenantId, id: &str) -> Vec<String> {
+    vec![tenant.as_str().to_owned(), id.to_owned()]
+}
+
 /// What tells a saved box from others.
 pub(crate) fn template_keys(key: &TemplateKey) -> Vec<String> {
-    vec![key.tenant.as_str().to_owned(), key.id.clone()]
+    keys_of(&key.tenant, &key.id)
 }
 
 /// What tells an MCP server from others.
 pub(crate) fn mcp_server_keys(key: &McpServerKey) -> Vec<String> {
-    vec![key.tenant.as_str().to_owned(), key.name.as_str().to_owned()]
+    keys_of(&key.tenant, key.name.as_str())
 }
 
 /// What tells a session from others.
 pub(crate) fn session_keys(key: &SessionKey) -> Vec<String> {
-    vec![key.tenant.as_str().to_owned(), key.id.as_str().to_owned()]
+    keys_of(&key.tenant, key.id.as_str())
 }
 
 /// What tells something in a session from everything else of its kind.

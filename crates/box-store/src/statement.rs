@@ -8,7 +8,7 @@ use box_core::{Error, Result};
 use box_wire::Invalid;
 use rusqlite::{Connection, params_from_iter};
 
-use crate::record::{Record, keys_in_session, mcp_server_keys, session_keys, template_keys};
+use crate::record::{Record, keys_in_session, keys_of, mcp_server_keys, session_keys, template_keys};
 
 /// Largest row. What holds the most is an environment; one that passed every other check stays far below.
 pub(crate) const ROW_BYTES_MAX: usize = 16 << 20;
@@ -67,7 +67,7 @@ impl Statement {
             Change::DeleteVolume(tenant, id) => Ok(Self::delete(
                 VolumeRow::KIND,
                 "DELETE FROM volumes WHERE tenant = ?1 AND id = ?2",
-                vec![tenant.as_str().to_owned(), id.clone()],
+                keys_of(tenant, id),
             )),
             Change::DeleteTemplate(key) => Ok(Self::delete(
                 TemplateRow::KIND,

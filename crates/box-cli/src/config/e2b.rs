@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use box_server::{E2bConfig, E2bTemplate};
+use box_core::store::TemplateBase;
+use box_server::E2bConfig;
 use serde::Deserialize;
 
 use super::Config;
@@ -48,7 +49,7 @@ impl Config {
             if let Some(Err(invalid)) = profile.as_deref().map(|profile| self.profiles.get(profile)) {
                 return Err(Fault::new(format!("e2b_door.templates.{name}: {invalid}")));
             }
-            all.insert(name, E2bTemplate { profile, image, cpus, memory_mb, disk_mb });
+            all.insert(name, TemplateBase { profile, image, cpus, memory_mb, disk_mb });
         }
         Ok(E2bConfig {
             enabled,

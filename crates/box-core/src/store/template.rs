@@ -94,7 +94,7 @@ pub enum TemplateState {
     },
 }
 
-/// What a box is made from.
+/// What a sandbox is made from: a profile of ours, and what differs from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TemplateBase {
     /// The profile.

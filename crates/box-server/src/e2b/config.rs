@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use box_core::store::TemplateBase;
+
 /// Longest domain.
 const DOMAIN_BYTES_MAX: usize = 200;
 
@@ -22,31 +24,16 @@ pub struct E2bConfig {
     /// Most that each of them may hold.
     pub volume_mb: u64,
     /// What sandboxes can be made from, by name.
-    pub templates: BTreeMap<String, E2bTemplate>,
+    pub templates: BTreeMap<String, TemplateBase>,
     /// Where snapshots and built templates are kept; there are none without it.
     pub saved: Option<PathBuf>,
     /// Most that all snapshots and built templates of a tenant may have together.
     pub saved_mb_max: u64,
 }
 
-/// What a sandbox is made from: a profile of ours, and what differs from it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct E2bTemplate {
-    /// The profile.
-    pub profile: Option<String>,
-    /// The root file system.
-    pub image: Option<String>,
-    /// Processors.
-    pub cpus: Option<f64>,
-    /// Memory limit.
-    pub memory_mb: Option<u64>,
-    /// Most that the sandbox can store.
-    pub disk_mb: Option<u64>,
-}
-
 impl Default for E2bConfig {
     fn default() -> Self {
-        let template = || E2bTemplate::default();
+        let template = || TemplateBase::default();
         Self {
             enabled: true,
             domain: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, Query};
 use box_core::session::SessionState;
 use box_core::store::{SandboxRow, TemplateDefaults};
-use box_core::{Caller, Error, Scope, SessionId};
+use box_core::{Caller, Error, Scope, SessionId, TenantId};
 use box_e2b_wire::signature::{Operation, Signed};
 use box_e2b_wire::{BoxUser, SandboxId};
 use box_wire::User;
@@ -44,7 +44,7 @@ pub(crate) struct Directed {
 impl Directed {
     /// Who acts where nobody is named.
     pub(crate) fn usual_user(&self) -> BoxUser {
-        self.defaults.user.as_deref().and_then(BoxUser::named).unwrap_or_default()
+        usual_user(&self.defaults)
     }
 }
 
@@ -159,12 +159,17 @@ impl Addressed {
 
 /// Who acts in a sandbox.
 pub(super) fn caller_of(row: &SandboxRow) -> Caller {
-    Caller {
-        subject: format!("sandbox:{}", row.key.id),
-        tenant: row.key.tenant.clone(),
-        scopes: [Scope::Exec, Scope::Files].into(),
-        ..Caller::local()
-    }
+    inhabitant(format!("sandbox:{}", row.key.id), &row.key.tenant)
+}
+
+/// Somebody who may do what can be done in a box of a tenant, and nothing else.
+pub(super) fn inhabitant(subject: String, tenant: &TenantId) -> Caller {
+    Caller { subject, tenant: tenant.clone(), scopes: [Scope::Exec, Scope::Files].into(), ..Caller::local() }
+}
+
+/// Who acts where nobody is named.
+pub(super) fn usual_user(defaults: &TemplateDefaults) -> BoxUser {
+    defaults.user.as_deref().and_then(BoxUser::named).unwrap_or_default()
 }
 
 /// A token in the header decides alone; without one, files can be opened by a signature.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use box_core::Error;
 use box_core::session::SessionState;
 use box_core::store::SandboxRow;
+use box_core::{Caller, Error, SessionId};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 
@@ -79,14 +79,19 @@ async fn end(app: &App, row: &SandboxRow) {
             }
         }
     }
-    match app.service().delete_session(&caller, &row.key.id).await {
-        Ok(()) | Err(Error::SessionNotFound { .. }) => {}
-        Err(error) => {
-            return tracing::error!(session.id = %row.key.id, %error, "a sandbox cannot be removed at its end");
-        }
+    if let Err(error) = end_if_there(app, &caller, &row.key.id).await {
+        return tracing::error!(session.id = %row.key.id, %error, "a sandbox cannot be removed at its end");
     }
     if let Err(error) = app.e2b().directory().forget(&row.key).await {
         tracing::error!(session.id = %row.key.id, %error, "a sandbox cannot be forgotten");
+    }
+}
+
+/// Ends a session; one that is not there has ended.
+pub(super) async fn end_if_there(app: &App, caller: &Caller, session: &SessionId) -> Result<(), Error> {
+    match app.service().delete_session(caller, session).await {
+        Ok(()) | Err(Error::SessionNotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

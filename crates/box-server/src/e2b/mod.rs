@@ -23,6 +23,7 @@ mod routing;
 mod saved;
 #[cfg(test)]
 pub(crate) mod testing;
+mod to_the_end;
 mod unread;
 pub(crate) mod volumes;
 
@@ -34,7 +35,7 @@ use box_core::Store;
 use crate::app::App;
 use crate::turns::Turns;
 
-pub use config::{E2bConfig, E2bTemplate};
+pub use config::E2bConfig;
 pub(crate) use control::routes as control_routes;
 pub(crate) use directory::Directory;
 pub(crate) use routing::lead;

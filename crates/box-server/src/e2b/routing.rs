@@ -66,15 +66,11 @@ pub(crate) async fn lead(State((app, inside)): State<(App, Router)>, request: Re
         Ok(Some(addressed)) => Ok(addressed),
         Err(refusal) => Err(refusal),
     };
-    let (request, unread) = Unread::of(request);
-    let response = match addressed {
+    let answer = async |request| match addressed {
         Ok(addressed) => lead_to(&app, inside, addressed, request).await,
         Err(refusal) => refusal.into_response(),
     };
-    if response.status().as_u16() >= 400 {
-        unread.discard().await;
-    }
-    response
+    Unread::heard_out(request, answer).await
 }
 
 async fn lead_to(app: &App, inside: Router, addressed: Addressed, mut request: Request) -> Response {

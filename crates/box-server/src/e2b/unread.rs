@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::extract::Request;
+use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
@@ -20,14 +21,27 @@ pub(super) struct Unread(Arc<Mutex<Body>>);
 
 impl Unread {
     /// The request as it was, and what will be left of its body.
-    pub(super) fn of(request: Request) -> (Request, Self) {
+    fn of(request: Request) -> (Request, Self) {
         let (parts, body) = request.into_parts();
         let unread = Self(Arc::new(Mutex::new(body)));
         (Request::from_parts(parts, Body::new(unread.clone())), unread)
     }
 
+    /// Has a request answered; whoever is refused is first let say everything.
+    pub(super) async fn heard_out<A: Future<Output = Response>>(
+        request: Request,
+        answer: impl FnOnce(Request) -> A,
+    ) -> Response {
+        let (request, unread) = Self::of(request);
+        let response = answer(request).await;
+        if response.status().as_u16() >= 400 {
+            unread.discard().await;
+        }
+        response
+    }
+
     /// Takes what is left and throws it away.
-    pub(super) async fn discard(self) {
+    async fn discard(self) {
         discard(&mut Body::new(self).into_data_stream()).await;
     }
 

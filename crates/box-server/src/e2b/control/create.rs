@@ -23,6 +23,7 @@ use super::templates;
 use super::views::SandboxView;
 use crate::app::App;
 use crate::e2b::failure::E2bFailure;
+use crate::e2b::to_the_end::to_the_end;
 use crate::limits;
 
 /// Where the user of a sandbox is at home.
@@ -119,7 +120,7 @@ pub(super) async fn make(
     let env = row.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let request = SessionRequest { env, ..request };
     let making = app.clone();
-    let made = app.tasks().spawn(async move {
+    let make = async move {
         // Until the sandbox is known, which has them from then on.
         let _held = mounted.holds;
         let directory = making.e2b().directory();
@@ -134,8 +135,8 @@ pub(super) async fn make(
             return Err(failure);
         }
         Ok(directory.add(id, row).await?)
-    });
-    made.await.unwrap_or_else(|error| Err(Error::io("making a sandbox", std::io::Error::other(error)).into()))
+    };
+    to_the_end(app, "making a sandbox", make).await
 }
 
 /// What the session of a sandbox is asked to be, but for its variables.

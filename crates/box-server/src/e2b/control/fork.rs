@@ -16,12 +16,13 @@ use super::body::{OfSandbox, Sent};
 use super::create::{self, OWN_VARIABLES, new_id};
 use super::origin::{self, Origin};
 use super::owner::Owner;
-use super::snapshots::{broken, bytes_max, running};
+use super::snapshots::{SAVING, bytes_max, running};
 use super::views::SandboxView;
 use crate::app::App;
 use crate::e2b::directed::caller_of;
 use crate::e2b::failure::E2bFailure;
 use crate::e2b::saved::{remove_archive, save};
+use crate::e2b::to_the_end::to_the_end;
 use crate::limits;
 
 /// How long a copy lives where nobody said.
@@ -57,9 +58,9 @@ pub(super) async fn fork(
     }
     let source = running(&app, &caller, id).await?.row;
     let making = app.clone();
-    // To its end, whether or not whoever asked stays: the archive is removed then, too.
-    let made = app.tasks().spawn(async move { make(&making, &caller, &source, asked.timeout, count).await });
-    let made = made.await.unwrap_or_else(|error| Err(broken(error)))?;
+    // The archive is removed then, too.
+    let made = async move { make(&making, &caller, &source, asked.timeout, count).await };
+    let made = to_the_end(&app, SAVING, made).await?;
     let view = |made: Result<Arc<SandboxRow>, E2bFailure>| match made {
         Ok(row) => Forked::Sandbox(SandboxView::new(&row, app.e2b().config().domain.as_deref())),
         Err(failure) => Forked::Error(json!({ "code": failure.status().as_u16(), "message": failure.message() })),
@@ -82,7 +83,7 @@ async fn make(
     save(app, &caller_of(source), &source.key.id, &archive, &mut room).await?;
     let origin = Origin {
         name: source.template.clone(),
-        template: origin::template_of(&base),
+        template: base,
         seed: Some(archive.clone()),
         env: std::collections::BTreeMap::new(),
         defaults: source.defaults.clone(),

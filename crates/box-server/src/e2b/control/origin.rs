@@ -8,7 +8,6 @@ use box_core::{Caller, session::SessionConfig};
 
 use super::templates;
 use crate::app::App;
-use crate::e2b::E2bTemplate;
 use crate::e2b::failure::E2bFailure;
 use crate::e2b::saved::Reference;
 
@@ -18,7 +17,7 @@ pub(super) struct Origin {
     /// What clients are told it is.
     pub(super) name: String,
     /// A profile of ours, and what differs from it.
-    pub(super) template: E2bTemplate,
+    pub(super) template: TemplateBase,
     /// The archive of a saved box.
     pub(super) seed: Option<PathBuf>,
     /// Variables of everything that runs in it.
@@ -29,7 +28,7 @@ pub(super) struct Origin {
 
 impl Origin {
     /// Nothing but a template.
-    pub(super) fn plain(name: String, template: E2bTemplate) -> Self {
+    pub(super) fn plain(name: String, template: TemplateBase) -> Self {
         Self { name, template, seed: None, env: BTreeMap::new(), defaults: TemplateDefaults::default() }
     }
 }
@@ -57,7 +56,7 @@ pub(super) async fn find(app: &App, caller: &Caller, name: &str) -> Result<Origi
 fn of_saved(app: &App, row: &TemplateRow) -> Result<Origin, E2bFailure> {
     Ok(Origin {
         name: row.template.clone(),
-        template: template_of(&row.base),
+        template: row.base.clone(),
         seed: Some(app.e2b().saved().archive(&row.key.id)?),
         env: row.env.clone(),
         defaults: row.defaults.clone(),
@@ -73,10 +72,4 @@ pub(super) fn base_of(config: &SessionConfig) -> TemplateBase {
         memory_mb: Some(config.memory_mb),
         disk_mb: Some(config.workspace_quota_mb).filter(|disk_mb| *disk_mb > 0),
     }
-}
-
-/// The same in the words of the operator's templates.
-pub(super) fn template_of(base: &TemplateBase) -> E2bTemplate {
-    let TemplateBase { profile, image, cpus, memory_mb, disk_mb } = base.clone();
-    E2bTemplate { profile, image, cpus, memory_mb, disk_mb }
 }

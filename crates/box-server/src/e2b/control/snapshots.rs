@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use box_core::Caller;
 use box_core::store::{SandboxRow, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
-use box_core::{Caller, Error};
 use http::{HeaderName, HeaderValue, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,11 @@ use crate::app::App;
 use crate::e2b::directed::caller_of;
 use crate::e2b::failure::E2bFailure;
 use crate::e2b::saved::{DEFAULT_TAG, Reference, check_name, check_tag, save};
+use crate::e2b::to_the_end::to_the_end;
 use crate::limits;
+
+/// What is done here, where nobody knows how it ended.
+pub(super) const SAVING: &str = "saving a sandbox";
 
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
 
@@ -63,9 +67,8 @@ pub(super) async fn create(
     let found = running(&app, &caller, id).await?;
     let (name, tag) = called(&app, asked.name.as_deref().filter(|name| !name.is_empty()))?;
     let making = app.clone();
-    // To its end, whether or not whoever asked stays: half of it is of no use.
-    let made = app.tasks().spawn(async move { make(&making, &found.row, name, tag).await });
-    let row = made.await.unwrap_or_else(|error| Err(broken(error)))?;
+    // Half of it is of no use.
+    let row = to_the_end(&app, SAVING, async move { make(&making, &found.row, name, tag).await }).await?;
     Ok((StatusCode::CREATED, Json(SnapshotView::new(&row))))
 }
 
@@ -182,9 +185,4 @@ pub(super) async fn list(State(app): State<App>, Owner(caller): Owner, pairs: Pa
         response.headers_mut().insert(NEXT_TOKEN, next);
     }
     Ok(response)
-}
-
-/// Why a task did not come to its end.
-pub(super) fn broken(error: tokio::task::JoinError) -> E2bFailure {
-    Error::io("saving a sandbox", std::io::Error::other(error)).into()
 }

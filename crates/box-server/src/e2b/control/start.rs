@@ -11,7 +11,7 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep};
 
 use crate::app::App;
-use crate::e2b::directed::caller_of;
+use crate::e2b::directed::{caller_of, usual_user};
 use crate::e2b::failure::E2bFailure;
 use crate::e2b::process::launch;
 use crate::limits;
@@ -56,8 +56,7 @@ async fn wait(app: &App, row: &SandboxRow, command: &str) -> Result<(), E2bFailu
 
 /// A line for the shell, run as the template says.
 fn call(row: &SandboxRow, line: &str, timeout: Option<Duration>) -> Result<ExecCall, E2bFailure> {
-    let user = row.defaults.user.as_deref().and_then(BoxUser::named).unwrap_or(BoxUser::User);
-    shell_call(line, user, row.defaults.workdir.as_deref(), &row.env, timeout)
+    shell_call(line, usual_user(&row.defaults), row.defaults.workdir.as_deref(), &row.env, timeout)
 }
 
 /// A line for the shell, run as E2B's clients have theirs run.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use box_core::limits::DISK_MB_DEFAULT;
-use box_core::store::{TemplateOrigin, TemplateRow, TemplateState};
+use box_core::store::{TemplateBase, TemplateOrigin, TemplateRow, TemplateState};
 use box_e2b_wire::ENVD_VERSION;
 use http::StatusCode;
 use jiff::Timestamp;
@@ -16,16 +16,16 @@ use super::owner::Owner;
 use super::snapshots::names;
 use super::views::whole_processors;
 use crate::app::App;
+use crate::e2b::E2bConfig;
 use crate::e2b::failure::E2bFailure;
 use crate::e2b::saved::Reference;
-use crate::e2b::{E2bConfig, E2bTemplate};
 
 /// Longest name of a template.
 const NAME_BYTES_MAX: usize = 200;
 
 /// The template of a name. Whoever writes a namespace before it or a tag behind it means the same; what is no template may be
 /// an image.
-pub(super) fn named(config: &E2bConfig, name: &str) -> Result<(String, E2bTemplate), E2bFailure> {
+pub(super) fn named(config: &E2bConfig, name: &str) -> Result<(String, TemplateBase), E2bFailure> {
     if name.is_empty() {
         return Err(E2bFailure::invalid("templateID is missing"));
     }
@@ -33,11 +33,11 @@ pub(super) fn named(config: &E2bConfig, name: &str) -> Result<(String, E2bTempla
         return Err(E2bFailure::invalid(format!("templateID has at most {NAME_BYTES_MAX} readable bytes")));
     }
     let bare = name.rsplit('/').next().unwrap_or(name);
-    let untagged = bare.split(':').next().unwrap_or(bare);
-    let known = [name, bare, untagged].into_iter().find_map(|name| config.templates.get_key_value(name));
+    let untagged = Reference::read(name).template;
+    let known = [name, bare, untagged.as_str()].into_iter().find_map(|name| config.templates.get_key_value(name));
     Ok(match known {
         Some((known, template)) => (known.clone(), template.clone()),
-        None => (name.to_owned(), E2bTemplate { image: Some(name.to_owned()), ..E2bTemplate::default() }),
+        None => (name.to_owned(), TemplateBase { image: Some(name.to_owned()), ..TemplateBase::default() }),
     })
 }
 
@@ -59,47 +59,60 @@ pub(super) async fn list(State(app): State<App>, Owner(caller): Owner) -> Result
     Ok(Json(usual.chain(newest.values().map(|row| saved_view(row, count(&row.template)))).collect()))
 }
 
-fn usual_view(name: &str, template: &E2bTemplate) -> Value {
-    json!({
-        "templateID": name,
-        "buildID": name,
-        "aliases": [name],
-        "names": [name],
-        "public": true,
-        "cpuCount": template.cpus.map_or(2, whole_processors),
-        "memoryMB": template.memory_mb.unwrap_or(1024),
-        "diskSizeMB": template.disk_mb.unwrap_or(DISK_MB_DEFAULT),
-        "createdAt": Timestamp::UNIX_EPOCH,
-        "updatedAt": Timestamp::UNIX_EPOCH,
-        "createdBy": null,
-        "lastSpawnedAt": null,
-        "spawnCount": 0,
-        "buildCount": 1,
-        "buildStatus": "ready",
-        "envdVersion": ENVD_VERSION,
-    })
+/// A template of the operator's.
+fn usual_view(name: &str, template: &TemplateBase) -> Value {
+    view(
+        template,
+        json!({
+            "templateID": name,
+            "buildID": name,
+            "aliases": [name],
+            "names": [name],
+            "public": true,
+            "createdAt": Timestamp::UNIX_EPOCH,
+            "updatedAt": Timestamp::UNIX_EPOCH,
+            "buildCount": 1,
+            "buildStatus": "ready",
+        }),
+    )
 }
 
 /// A template that somebody built, told by its newest version.
 fn saved_view(row: &TemplateRow, builds: usize) -> Value {
-    json!({
-        "templateID": row.template,
-        "buildID": row.build,
-        "aliases": row.name.as_slice(),
-        "names": names(row),
-        "public": false,
-        "cpuCount": row.base.cpus.map_or(2, whole_processors),
-        "memoryMB": row.base.memory_mb.unwrap_or(1024),
-        "diskSizeMB": row.base.disk_mb.unwrap_or(DISK_MB_DEFAULT),
-        "createdAt": row.created_at,
-        "updatedAt": row.updated_at,
-        "createdBy": null,
-        "lastSpawnedAt": null,
-        "spawnCount": 0,
-        "buildCount": builds,
-        "buildStatus": status(&row.state),
-        "envdVersion": ENVD_VERSION,
-    })
+    view(
+        &row.base,
+        json!({
+            "templateID": row.template,
+            "buildID": row.build,
+            "aliases": row.name.as_slice(),
+            "names": names(row),
+            "public": false,
+            "createdAt": row.created_at,
+            "updatedAt": row.updated_at,
+            "buildCount": builds,
+            "buildStatus": status(&row.state),
+        }),
+    )
+}
+
+/// What is told of every template, with what is its own.
+fn view(base: &TemplateBase, mut own: Value) -> Value {
+    own["cpuCount"] = json!(processors(base));
+    own["memoryMB"] = json!(memory_mb(base));
+    own["diskSizeMB"] = json!(base.disk_mb.unwrap_or(DISK_MB_DEFAULT));
+    own["createdBy"] = Value::Null;
+    own["lastSpawnedAt"] = Value::Null;
+    own["spawnCount"] = json!(0);
+    own["envdVersion"] = json!(ENVD_VERSION);
+    own
+}
+
+fn processors(base: &TemplateBase) -> u64 {
+    base.cpus.map_or(2, whole_processors)
+}
+
+fn memory_mb(base: &TemplateBase) -> u64 {
+    base.memory_mb.unwrap_or(1024)
 }
 
 /// How far a saved box is, in the words of clients.
@@ -142,8 +155,8 @@ pub(super) async fn show(
             "status": status(&row.state),
             "createdAt": row.created_at,
             "updatedAt": row.updated_at,
-            "cpuCount": row.base.cpus.map_or(2, whole_processors),
-            "memoryMB": row.base.memory_mb.unwrap_or(1024),
+            "cpuCount": processors(&row.base),
+            "memoryMB": memory_mb(&row.base),
         })
     };
     let mut view = saved_view(newest, found.len());
@@ -194,7 +207,7 @@ mod tests {
     fn a_template_has_a_name_with_or_without_what_surrounds_it() {
         let config = E2bConfig::default();
         for name in ["base", "team/base", "base:latest", "team/base:default"] {
-            assert_eq!(named(&config, name).unwrap(), ("base".to_owned(), E2bTemplate::default()), "{name}");
+            assert_eq!(named(&config, name).unwrap(), ("base".to_owned(), TemplateBase::default()), "{name}");
         }
         let (name, template) = named(&config, "python:3.12-slim").unwrap();
         assert_eq!((name.as_str(), template.image.as_deref()), ("python:3.12-slim", Some("python:3.12-slim")));

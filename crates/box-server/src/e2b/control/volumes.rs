@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use box_core::Caller;
 use box_core::store::VolumeRow;
-use box_core::{Caller, Error};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,8 @@ use super::body::Sent;
 use super::owner::Owner;
 use crate::app::App;
 use crate::e2b::failure::E2bFailure;
-use crate::e2b::volumes;
+use crate::e2b::to_the_end::to_the_end;
+use crate::e2b::volumes::{self, LOOKING_AFTER};
 use crate::limits;
 
 /// What is sent to make one.
@@ -62,7 +63,8 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, Json<OpenView>), E2bFailure> {
     let name = checked(asked.name)?;
     let making = app.clone();
-    let made = to_the_end(&app, async move { making.e2b().volumes().make(caller.tenant, name).await }).await?;
+    let work = async move { making.e2b().volumes().make(caller.tenant, name).await };
+    let made = to_the_end(&app, LOOKING_AFTER, work).await?;
     Ok((StatusCode::CREATED, Json((&*made).into())))
 }
 
@@ -83,7 +85,7 @@ pub(super) async fn remove(
     Path(id): Path<String>,
 ) -> Result<StatusCode, E2bFailure> {
     let removing = app.clone();
-    to_the_end(&app, async move { remove_all(&removing, &caller, &id).await }).await?;
+    to_the_end(&app, LOOKING_AFTER, async move { remove_all(&removing, &caller, &id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -99,13 +101,4 @@ fn checked(name: Option<String>) -> Result<String, E2bFailure> {
     let fits = |name: &String| (1..=most).contains(&name.len()) && name.bytes().all(good);
     let bad = || E2bFailure::invalid(format!("name has 1 to {most} letters, digits, dashes and underscores"));
     name.filter(fits).ok_or_else(bad)
-}
-
-/// Does something to its end, whether or not whoever asked stays.
-async fn to_the_end<T: Send + 'static>(
-    app: &App,
-    work: impl Future<Output = Result<T, E2bFailure>> + Send + 'static,
-) -> Result<T, E2bFailure> {
-    let done = app.tasks().spawn(work).await;
-    done.unwrap_or_else(|error| Err(Error::io("looking after volumes", std::io::Error::other(error)).into()))
 }

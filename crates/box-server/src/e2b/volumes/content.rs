@@ -9,6 +9,7 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
+use box_core::Error;
 use box_core::profile::Account;
 use box_core::store::VolumeRow;
 use box_wire::errand::{Entry, EntryKind};
@@ -34,14 +35,8 @@ pub(in crate::e2b) fn routes() -> Router<App> {
         .layer(from_fn(heard_out))
 }
 
-/// Whoever is refused is first let say everything: a client that still writes would see a broken connection instead of the reason.
 async fn heard_out(request: Request, next: Next) -> Response {
-    let (request, unread) = Unread::of(request);
-    let response = next.run(request).await;
-    if response.status().as_u16() >= 400 {
-        unread.discard().await;
-    }
-    response
+    Unread::heard_out(request, |request| next.run(request)).await
 }
 
 async fn read(Reached { files, path, .. }: Reached, headers: HeaderMap) -> Result<Response, E2bFailure> {
@@ -111,14 +106,18 @@ pub(super) async fn empty(app: &App, row: &Arc<VolumeRow>) -> Result<(), E2bFail
     let listed = files.ask_root(work).await.map_err(|error| files.told(error))?.0;
     let Answer::Entries { entries, .. } = listed else { return Err(files.told(unexpected(&listed))) };
     for entry in entries {
-        let path = entry.path.parse().map_err(box_core::Error::from)?;
+        let path = entry.path.parse().map_err(Error::from)?;
         files.ask_root(Work::Remove { path, recursive: true }).await.map_err(|error| files.told(error))?;
     }
     Ok(())
 }
 
 async fn entry_of(files: &BoxFiles, work: Work) -> Result<Entry, E2bFailure> {
-    match files.ask(work).await.map_err(|error| files.told(error))?.0 {
+    entry_in(files, files.ask(work).await)
+}
+
+fn entry_in<T>(files: &BoxFiles, asked: Result<(Answer, T), Error>) -> Result<Entry, E2bFailure> {
+    match asked.map_err(|error| files.told(error))?.0 {
         Answer::Entry(entry) => Ok(entry),
         other => Err(files.told(unexpected(&other))),
     }
@@ -165,10 +164,7 @@ impl Change {
         if uid.is_none() && gid.is_none() {
             return entry_of(files, work).await;
         }
-        match files.ask_root(work).await.map_err(|error| files.told(error))?.0 {
-            Answer::Entry(entry) => Ok(entry),
-            other => Err(files.told(unexpected(&other))),
-        }
+        entry_in(files, files.ask_root(work).await)
     }
 }
 

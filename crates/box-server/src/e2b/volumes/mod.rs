@@ -28,6 +28,9 @@ use crate::limits;
 
 pub(super) use self::content::routes as content_routes;
 
+/// What is done here, where nobody knows how it ended.
+pub(super) const LOOKING_AFTER: &str = "looking after volumes";
+
 /// The volumes that there are, of all tenants.
 #[derive(Debug)]
 pub(crate) struct Volumes {
@@ -183,7 +186,7 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> box_core::Result<T> + Send + 'static,
 ) -> box_core::Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Error::io("looking after volumes", std::io::Error::other(error))))
+    done.unwrap_or_else(|error| Err(Error::io(LOOKING_AFTER, std::io::Error::other(error))))
 }
 
 /// Removes what is left of a volume that is forgotten: the box through which it was looked into, and its directory. What cannot be

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use box_core::session::{DoorRules, VanishedBox};
 use box_core::store::VolumeRow;
-use box_core::{Caller, Error, Network, Scope, SessionId, SessionRequest};
+use box_core::{Caller, Error, Network, SessionId, SessionRequest};
 use box_e2b_wire::BoxUser;
 use box_wire::{GuestPath, TroubleCode};
 use http::request::Parts;
@@ -15,9 +15,12 @@ use subtle::ConstantTimeEq;
 
 use super::absent;
 use crate::app::App;
+use crate::auth::bearer;
 use crate::e2b::box_files::{BoxFiles, by_the_letter};
+use crate::e2b::directed::inhabitant;
 use crate::e2b::failure::E2bFailure;
 use crate::e2b::files;
+use crate::e2b::lifetimes::end_if_there;
 use crate::limits;
 
 /// Where a volume is in the box through which somebody looks into it.
@@ -67,11 +70,10 @@ impl FromRequestParts<App> for Reached {
 fn check_token(row: &VolumeRow, headers: &HeaderMap) -> Result<(), E2bFailure> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let shown = match (all.next().and_then(|text| text.to_str().ok()), all.next()) {
-        (Some(text), None) => text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")),
+        (Some(text), None) => bearer(text),
         _ => None,
     };
-    let token = shown.map_or("", |(_, token)| token.trim());
-    if bool::from(token.as_bytes().ct_eq(row.token.as_bytes())) {
+    if bool::from(shown.unwrap_or_default().as_bytes().ct_eq(row.token.as_bytes())) {
         return Ok(());
     }
     Err(E2bFailure::unauthorized("the token of the volume is needed: send it as Authorization: Bearer TOKEN"))
@@ -98,22 +100,14 @@ pub(super) fn outside(path: &str) -> String {
 
 /// The session through which somebody looks into a volume.
 fn session_of(row: &VolumeRow) -> Result<(Caller, SessionId), E2bFailure> {
-    let caller = Caller {
-        subject: format!("volume:{}", row.id),
-        tenant: row.tenant.clone(),
-        scopes: [Scope::Exec, Scope::Files].into(),
-        ..Caller::local()
-    };
+    let caller = inhabitant(format!("volume:{}", row.id), &row.tenant);
     Ok((caller, format!("volume-{}", row.id).parse().map_err(Error::from)?))
 }
 
 /// Ends the session through which somebody looked into a volume.
 pub(super) async fn end_session(app: &App, row: &VolumeRow) -> Result<(), E2bFailure> {
     let (caller, session) = session_of(row)?;
-    match app.service().delete_session(&caller, &session).await {
-        Ok(()) | Err(Error::SessionNotFound { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(end_if_there(app, &caller, &session).await?)
 }
 
 /// The files of a volume. Its box is made when it is first asked something, and goes when nobody asks any more.

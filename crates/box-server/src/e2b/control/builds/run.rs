@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use box_core::store::{TemplateBase, TemplateRow, TemplateState};
-use box_core::{Caller, Error, Scope, SessionId, SessionRequest};
+use box_core::{Caller, Error, SessionId, SessionRequest};
 use jiff::Timestamp;
 use tokio::time::timeout;
 
@@ -15,7 +15,9 @@ use super::asked::Step;
 use super::steps::Site;
 use crate::app::App;
 use crate::e2b::builds::{BuildLog, Level};
+use crate::e2b::directed::inhabitant;
 use crate::e2b::failure::E2bFailure;
+use crate::e2b::lifetimes::end_if_there;
 use crate::e2b::saved::{remove_archive, save};
 use crate::limits;
 
@@ -92,12 +94,7 @@ fn session_of(row: &TemplateRow) -> Result<SessionId, Error> {
 
 /// Who acts in it.
 fn builder(row: &TemplateRow) -> Caller {
-    Caller {
-        subject: format!("build:{}", row.key.id),
-        tenant: row.key.tenant.clone(),
-        scopes: [Scope::Exec, Scope::Files].into(),
-        ..Caller::local()
-    }
+    inhabitant(format!("build:{}", row.key.id), &row.key.tenant)
 }
 
 async fn build(app: &App, caller: &Caller, plan: &Plan, log: &BuildLog) -> Result<TemplateRow, Failed> {
@@ -148,9 +145,8 @@ async fn finish(
 
 async fn remove_box(app: &App, row: &TemplateRow) {
     let Ok(session) = session_of(row) else { return };
-    match app.service().delete_session(&builder(row), &session).await {
-        Ok(()) | Err(Error::SessionNotFound { .. }) => {}
-        Err(error) => tracing::error!(session.id = %session, %error, "the box of a build cannot be removed"),
+    if let Err(error) = end_if_there(app, &builder(row), &session).await {
+        tracing::error!(session.id = %session, %error, "the box of a build cannot be removed");
     }
 }
 

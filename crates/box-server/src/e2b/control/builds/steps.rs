@@ -1,7 +1,6 @@
 //! The steps of a build, each carried out in its box.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 use box_core::call::{Cursor, ExecCall, ExecSpan, ExecStatus, FollowEvent, StreamName, Target};
@@ -11,7 +10,6 @@ use box_core::store::{TemplateDefaults, TemplateRow};
 use box_core::{Caller, Error, SessionId};
 use box_e2b_wire::BoxUser;
 use box_wire::{Program, User, Work};
-use tokio::io::AsyncWriteExt;
 
 use super::super::origin::Origin;
 use super::super::start::shell_call;
@@ -19,10 +17,9 @@ use super::asked::Step;
 use super::run::Failed;
 use crate::app::App;
 use crate::e2b::builds::{BuildLog, Level};
-use crate::e2b::directed::Acting;
+use crate::e2b::directed::{Acting, usual_user};
 use crate::e2b::failure::E2bFailure;
 use crate::limits;
-use crate::skill_door::blocking;
 
 /// Copies files to where they belong.
 const COPY: &str = include_str!("copy.sh");
@@ -73,7 +70,7 @@ impl<'a> Site<'a> {
     }
 
     fn user(&self) -> BoxUser {
-        self.defaults.user.as_deref().and_then(BoxUser::named).unwrap_or(BoxUser::User)
+        usual_user(&self.defaults)
     }
 
     /// A path as a step means it: relative ones begin where commands run.
@@ -112,25 +109,11 @@ impl<'a> Site<'a> {
         let path = STAGE.parse().map_err(Error::from)?;
         let work = Work::Unpack { path, bytes_max: limits::FILE_BYTES_MAX };
         let call = ErrandCall { user: Some(User::ROOT), ..ErrandCall::new(work) };
-        let (mut near, far) = tokio::io::duplex(limits::UPLOAD_BUFFER_BYTES);
+        let opened = tokio::fs::File::open(&files).await;
+        let opened = opened.map_err(|error| Error::io("reading files for a build", error))?;
         let existing = SessionRequest::of_existing();
-        let unpacked = self.app.service().errand(&self.caller, &self.session, &existing, call, Some(far));
-        let sent = async {
-            let mut offset = 0;
-            loop {
-                let piece = piece_of(files.clone(), offset).await?;
-                // Who takes no more says why.
-                if piece.is_empty() || near.write_all(&piece).await.is_err() {
-                    break;
-                }
-                offset += piece.len() as u64;
-            }
-            drop(near);
-            Ok::<_, E2bFailure>(())
-        };
-        let (unpacked, sent) = tokio::join!(unpacked, sent);
-        sent?;
-        unpacked.map(drop).map_err(E2bFailure::from)
+        self.app.service().errand(&self.caller, &self.session, &existing, call, Some(opened)).await?;
+        Ok(())
     }
 
     /// Runs a script as root of the box.
@@ -199,17 +182,6 @@ fn shown(step: &Step) -> String {
         Step::Workdir(path) => format!("WORKDIR {path}"),
         Step::User(name) => format!("USER {name}"),
     }
-}
-
-/// Bytes of a file from one on; none at its end.
-async fn piece_of(path: PathBuf, offset: u64) -> Result<Vec<u8>, E2bFailure> {
-    let read = move || {
-        let mut file = std::fs::File::open(&path)?;
-        file.seek(SeekFrom::Start(offset))?;
-        let mut bytes = Vec::new();
-        file.take(limits::UPLOAD_BUFFER_BYTES as u64).read_to_end(&mut bytes).map(|_| bytes)
-    };
-    blocking(read).await?.map_err(|error| Error::io("reading files for a build", error).into())
 }
 
 /// Output, cut into lines.
