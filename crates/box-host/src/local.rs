@@ -143,5 +143,8 @@ pub fn sweep(remains: Remains, places: &Places<'_>, release: impl Fn(&str) -> Re
             tracing::warn!(instance.name = %remains.name, r#box.id = %id, error = %error, "remains of a box cannot be removed yet");
         }
     }
+    if let Err(error) = network::put_away() {
+        tracing::warn!(instance.name = %remains.name, error = %error, "packet rules cannot be removed yet");
+    }
     remains.clear();
 }

@@ -163,11 +163,55 @@ fn a_cable_leads_out_and_nowhere_else() {
         assert!(!inside.connects(&peer_address, 7070), "another box");
 
         network::detach(&first).unwrap();
+        network::put_away().unwrap();
         assert!(tables().contains("strongbox"), "the other box still needs the rules");
         assert!(peer.connects(Internet::ADDRESS, Internet::PORT));
         network::detach(&second).unwrap();
+        assert!(tables().contains("strongbox"), "the next box will need the rules");
+        network::put_away().unwrap();
         assert_eq!((interfaces(), tables()), before);
         network::detach(&second).unwrap();
+    });
+}
+
+#[test]
+fn a_cable_goes_with_its_box() {
+    in_play_host("a_cable_goes_with_its_box", Role::Root, || {
+        play::set_forwarding("1");
+        let before = (interfaces(), tables());
+        for _ in 0..3 {
+            let inside = PlayBox::new();
+            let attachment = attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None });
+            assert!(inside.connects(Internet::ADDRESS, Internet::PORT));
+            drop(inside);
+            network::detach(&attachment).unwrap();
+            assert_eq!(interfaces(), before.0);
+        }
+        network::put_away().unwrap();
+        assert_eq!(tables(), before.1);
+    });
+}
+
+#[test]
+fn rules_that_a_stranger_removed_are_back_with_the_next_cable() {
+    in_play_host("rules_that_a_stranger_removed_are_back_with_the_next_cable", Role::Root, || {
+        play::set_forwarding("1");
+        let (inside, next) = (PlayBox::new(), PlayBox::new());
+        let services = HostServices::listen();
+        let first = attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None });
+        let gateway = inside.gateway().to_string();
+        for undo in ["flush ruleset", "flush chain inet strongbox input", "delete table inet strongbox"] {
+            play::run(&["nft", undo]);
+            assert!(inside.connects(&gateway, services.everywhere_port()), "control: {undo}");
+            let second = attach(Method::Veth, Target { agent_pid: next.pid(), helper_cgroup: None });
+            assert_host_is_out_of_reach(&inside, &services);
+            assert_host_is_out_of_reach(&next, &services);
+            assert!(next.connects(Internet::ADDRESS, Internet::PORT), "{undo}");
+            network::detach(&second).unwrap();
+        }
+        network::detach(&first).unwrap();
+        network::put_away().unwrap();
+        assert!(!tables().contains("strongbox"));
     });
 }
 

@@ -15,7 +15,7 @@ use box_host::ids::Ranges;
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::live::{self, LiveBoxes};
 use box_host::local::{self, Places, Record};
-use box_host::{blocking, journal, record};
+use box_host::{blocking, journal, network, record};
 use box_images::{Images, ImagesConfig};
 use box_wire::BoxId;
 
@@ -123,10 +123,10 @@ impl Nsjail {
                     inner.instance.end();
                 }
             }
-            Ok(())
+            network::put_away()
         });
         if let Err(error) = done.await {
-            tracing::warn!(error = %error, "a box could not be removed; the next start will try again");
+            tracing::warn!(error = %error, "not everything could be removed; the next start will try again");
         }
     }
 }

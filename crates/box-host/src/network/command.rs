@@ -10,7 +10,7 @@ use box_core::{Error, Result};
 use rustix::process::{Gid, Uid};
 use rustix::thread::LinkNameSpaceType;
 
-use super::{Namespaces, failure};
+use super::failure;
 use crate::program;
 
 /// Runs a program to its end on the host's network.
@@ -21,11 +21,6 @@ pub(super) fn run(program: &str, arguments: &[&str], input: &str) -> Result<()> 
 /// Runs a program to its end on the host's network, and answers what it wrote.
 pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     finish(&mut command(program, arguments)?, program, arguments, "")
-}
-
-/// Runs a program to its end in a box's network, as root of the box's user namespace and of nothing else.
-pub(super) fn run_in_box(namespaces: &Namespaces, program: &str, arguments: &[&str], input: &str) -> Result<()> {
-    ask_inside(Some(&namespaces.user), &namespaces.net, program, arguments, input).map(drop)
 }
 
 /// Runs a program to its end in a network, as root of a user namespace, which is our own where none is named. Answers what it wrote.

@@ -11,9 +11,11 @@
 mod bridge;
 mod command;
 mod helper;
+mod netlink;
 mod pasta;
 mod resolver;
 mod routes;
+mod rules;
 mod shut;
 mod slirp;
 mod veth;
@@ -103,7 +105,7 @@ pub fn attach(attachment: &mut Attachment, target: &Target<'_>) -> Result<()> {
     match attachment.method {
         Method::Pasta => attachment.helper = Some(pasta::attach(&namespaces, target)?),
         Method::Slirp4netns => attachment.helper = Some(slirp::attach(&namespaces, target)?),
-        Method::Veth => veth::attach(attachment, &namespaces, target)?,
+        Method::Veth => veth::attach(attachment, &namespaces)?,
     }
     Ok(())
 }
@@ -117,6 +119,12 @@ pub fn detach(attachment: &Attachment) -> Result<()> {
         Some(interface) => veth::detach(interface),
         None => Ok(()),
     }
+}
+
+/// Removes what boxes share on their way out once none of them needs it, if this process had to do with it. Whoever made or removed boxes does
+/// this in the end.
+pub fn put_away() -> Result<()> {
+    veth::put_away()
 }
 
 /// Makes the host's own addresses and metadata services unreachable for a container to which somebody else gave a program of the host as

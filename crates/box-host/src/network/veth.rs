@@ -1,21 +1,21 @@
 //! A virtual cable to the host's kernel, with address translation. Needs root.
 //!
 //! Every box has a network of two addresses out of 10.199.0.0/16. The host's end is named after the network's place in
-//! it, so the kernel, which has every name once, is the judge of collisions. The rules speak of all cables at once and
-//! live in a table of our own, which goes with the last cable.
+//! it, so the kernel, which has every name once, is the judge of collisions. A cable goes with the box's network namespace.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use box_core::{Error, Result};
 use box_wire::BoxId;
-use rustix::fs::FlockOperation;
+use rustix::thread::LinkNameSpaceType;
 use sha2::{Digest, Sha256};
 
-use super::command::{run, run_in_box};
-use super::{
-    Attachment, Method, Namespaces, Obstacle, Target, failure, open_read, require_program, resolver, routes, shut,
-};
+use super::netlink::Links;
+use super::rules::Rules;
+use super::{Attachment, Method, Namespaces, Obstacle, failure, require_program, resolver, routes, rules, shut};
 
 /// How the host's ends of all cables are called, before their number.
 const PREFIX: &str = "sbx";
@@ -29,44 +29,21 @@ const POOL_MASK: u32 = 0xFFFF_0000;
 /// How many taken names are passed over before we give up.
 const ATTEMPTS_MAX: u32 = 64;
 
-/// The whole policy. Replaced in one transaction; the first two lines make that work whether or not the table exists.
-const RULES: &str = r#"
-table inet strongbox {}
-delete table inet strongbox
-table inet strongbox {
-    chain forward {
-        type filter hook forward priority filter; policy accept;
-        iifname "sbx*" jump from_box
-        oifname "sbx*" jump to_box
-    }
-    chain from_box {
-        oifname "sbx*" drop
-        meta nfproto ipv6 drop
-        ip saddr != 10.199.0.0/16 drop
-        ip daddr { 10.199.0.0/16, 127.0.0.0/8, 169.254.0.0/16 } drop
-    }
-    chain to_box {
-        ct state established,related accept
-        drop
-    }
-    chain input {
-        type filter hook input priority filter; policy accept;
-        iifname "sbx*" drop
-    }
-    chain translate {
-        type nat hook postrouting priority srcnat; policy accept;
-        ip saddr 10.199.0.0/16 oifname != "sbx*" masquerade
-    }
-}
-"#;
+/// How the box's end is called.
+const INSIDE: &str = "eth0";
 
-const NO_RULES: &str = "table inet strongbox {}\ndelete table inet strongbox\n";
+const BITS: u8 = 30;
+
+/// How long a cable has to go with its namespace before it is deleted. The kernel needs less than a millisecond for the one, and many for the
+/// other.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+const PAUSE: Duration = Duration::from_micros(100);
 
 pub(super) fn check() -> Result<(), Obstacle> {
     if !rustix::process::geteuid().is_root() {
         return Err(Obstacle::new("a virtual cable needs root", "run as root, or `apt-get install passt`"));
     }
-    require_program("ip", "iproute2")?;
     require_program("nft", "nftables")?;
     let forwards = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap_or_default();
     if forwards.trim() != "1" {
@@ -92,26 +69,35 @@ pub(super) fn intent(box_id: &BoxId) -> Attachment {
     planned(number.unwrap_or(start))
 }
 
-pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces, target: Target<'_>) -> Result<()> {
-    let _lock = lock()?;
-    run("nft", &["-f", "-"], RULES)?;
-    let number = add_cable(attachment, target.agent_pid)?;
-    configure(number, namespaces).inspect_err(|_| {
+pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces) -> Result<()> {
+    let links = Links::open()?;
+    let mut rules = Rules::lock()?;
+    rules.enforce()?;
+    let number = add_cable(&links, attachment, namespaces)?;
+    drop(rules);
+    configure(&links, number, namespaces).inspect_err(|_| {
         // The first error is the one to tell of; the cable goes with the box at the latest.
-        let _ = remove_cable(&name(number));
+        let _ = links.delete(&name(number));
     })
 }
 
+/// From here on nothing comes out of the cable any more, not even what the kernel still wanted to send for a dead process.
 pub(super) fn detach(interface: &str) -> Result<()> {
     if !is_ours(interface) {
         return Err(failure(format!("{interface} is not an interface of ours and was left alone")));
     }
-    let _lock = lock()?;
-    remove_cable(interface)?;
-    if routes::interfaces(routes::OURS).iter().any(|interface| is_ours(interface)) {
-        return Ok(());
+    rules::met();
+    let links = Links::open()?;
+    match remove(&links, interface) {
+        Err(error) if !is(&error, rustix::io::Errno::NODEV) => Err(Error::io("remove a cable", error)),
+        // It went with its box in the meantime.
+        _ => Ok(()),
     }
-    run("nft", &["-f", "-"], NO_RULES)
+}
+
+/// Removes the rules if there is no cable, and this process had to do with any.
+pub(super) fn put_away() -> Result<()> {
+    rules::remove_if(|| !routes::interfaces(routes::OURS).iter().any(|interface| is_ours(interface)))
 }
 
 /// The host's own servers, if they can be reached without speaking to the host or to a metadata service.
@@ -147,53 +133,57 @@ fn planned(number: u32) -> Attachment {
     }
 }
 
-/// Whoever changes cables or rules of this network namespace holds this, so that rules never go while a cable comes.
-fn lock() -> Result<OwnedFd> {
-    let namespace = open_read("/proc/thread-self/ns/net")?;
-    rustix::fs::flock(&namespace, FlockOperation::LockExclusive)
-        .map_err(|source| Error::io("lock the host's network namespace", source))?;
-    Ok(namespace)
-}
-
 /// Makes the cable under the planned name, or under the next free one.
-fn add_cable(attachment: &mut Attachment, agent_pid: u32) -> Result<u32> {
+fn add_cable(links: &Links, attachment: &mut Attachment, namespaces: &Namespaces) -> Result<u32> {
     let planned_name = attachment.interface.clone().unwrap_or_default();
     let start: u32 = planned_name.strip_prefix(PREFIX).and_then(|number| number.parse().ok()).unwrap_or(0);
-    let pid = agent_pid.to_string();
     for step in 0..ATTEMPTS_MAX {
         let number = (start % NETWORKS + step) % NETWORKS;
-        let arguments = ["link", "add", "name", &name(number), "type", "veth", "peer", "name", "eth0", "netns", &pid];
-        match run("ip", &arguments, "") {
+        match links.add_cable(&name(number), INSIDE, namespaces.net.as_fd()) {
             Ok(()) => {
                 *attachment = planned(number);
                 return Ok(number);
             }
-            Err(error) if error.to_string().contains("File exists") => {}
-            Err(error) => return Err(error),
+            Err(error) if is(&error, rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(Error::io("make a cable", error)),
         }
     }
     Err(failure(format!("no free name for a cable after {ATTEMPTS_MAX} attempts; does the box have an eth0 already?")))
 }
 
-fn configure(number: u32, namespaces: &Namespaces) -> Result<()> {
-    let (host, inside, interface) = (address(number, 1), address(number, 2), name(number));
-    let in_box = format!(
-        "address add {inside}/30 dev eth0\nlink set dev lo up\nlink set dev eth0 up\nroute add default via {host} dev eth0\n"
-    );
-    let on_host = format!("address add {host}/30 dev {interface}\nlink set dev {interface} up\n");
-    run("ip", &["-batch", "-"], &on_host)?;
-    run_in_box(namespaces, "ip", &["-batch", "-"], &in_box)
+fn configure(links: &Links, number: u32, namespaces: &Namespaces) -> Result<()> {
+    let host = address(number, 1);
+    links.add_address(&name(number), host, BITS).map_err(|error| Error::io("give a cable its address", error))?;
+    // The thread ends in the box's network, so that nothing else of ours is ever done there.
+    let configured = std::thread::scope(|scope| scope.spawn(|| configure_inside(number, namespaces)).join());
+    configured.unwrap_or_else(|_| Err(failure("the thread that goes into the box's network broke down")))
 }
 
-fn remove_cable(interface: &str) -> Result<()> {
-    if !routes::interfaces(routes::OURS).iter().any(|present| present == interface) {
-        return Ok(());
+/// Moves the thread into the box's network for good.
+fn configure_inside(number: u32, namespaces: &Namespaces) -> Result<()> {
+    rustix::thread::move_into_link_name_space(namespaces.net.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(|error| Error::io("go into the box's network", error))?;
+    let links = Links::open()?;
+    let configure = || {
+        links.raise("lo")?;
+        links.add_address(INSIDE, address(number, 2), BITS)?;
+        links.raise(INSIDE)?;
+        links.add_default_route(INSIDE, address(number, 1))
+    };
+    configure().map_err(|error| Error::io("set up the box's end of a cable", error))
+}
+
+fn remove(links: &Links, interface: &str) -> io::Result<()> {
+    links.lower(interface)?;
+    let lowered = Instant::now();
+    while links.is_there(interface) && lowered.elapsed() < PATIENCE {
+        std::thread::sleep(PAUSE);
     }
-    match run("ip", &["link", "delete", "dev", interface], "") {
-        // It went with its box in the meantime.
-        Err(error) if error.to_string().contains("Cannot find device") => Ok(()),
-        result => result,
-    }
+    links.delete(interface)
+}
+
+fn is(error: &io::Error, number: rustix::io::Errno) -> bool {
+    error.raw_os_error() == Some(number.raw_os_error())
 }
 
 #[cfg(test)]
