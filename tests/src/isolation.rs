@@ -146,6 +146,8 @@ fn link_upstream(user: Option<&User>) -> Result<()> {
     run("ip", &["address", "add", &format!("{ADDRESS}/24"), "dev", "sbtest0"])?;
     run("ip", &["link", "set", "sbtest0", "up"])?;
     run("ip", &["route", "add", "default", "via", UPSTREAM])?;
+    // A setting of the network namespace: boxes of root get out by cables.
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("forwarding packets")?;
     let far = |arguments: &[&str]| run("nsenter", &[&["-t", &pid, "-n", "ip"], arguments].concat());
     far(&["link", "set", "lo", "up"])?;
     far(&["address", "add", "198.51.100.7/24", "dev", "sbtest1"])?;

@@ -57,8 +57,10 @@ fn assert_host_is_out_of_reach(inside: &PlayBox, services: &HostServices) {
         assert!(play::host_connects(address, services.everywhere_port()), "control");
         assert!(!inside.connects(address, services.everywhere_port()), "{address} is the host's");
     }
-    assert!(play::host_connects(Internet::METADATA_ADDRESS, Internet::PORT), "control");
-    assert!(!inside.connects(Internet::METADATA_ADDRESS, Internet::PORT), "metadata service");
+    for address in Internet::METADATA_ADDRESSES {
+        assert!(play::host_connects(address, Internet::PORT), "control");
+        assert!(!inside.connects(address, Internet::PORT), "the metadata service {address}");
+    }
 }
 
 /// What holds for both programs.
@@ -212,6 +214,47 @@ fn rules_that_a_stranger_removed_are_back_with_the_next_cable() {
         network::detach(&first).unwrap();
         network::put_away().unwrap();
         assert!(!tables().contains("strongbox"));
+    });
+}
+
+#[test]
+fn a_box_has_not_all_connections_of_the_machine() {
+    in_play_host("a_box_has_not_all_connections_of_the_machine", Role::Root, || {
+        play::set_forwarding("1");
+        let (greedy, other) = (PlayBox::new(), PlayBox::new());
+        let first = attach(Method::Veth, Target { agent_pid: greedy.pid(), helper_cgroup: None });
+        let second = attach(Method::Veth, Target { agent_pid: other.pid(), helper_cgroup: None });
+        assert_eq!(greedy.datagrams_answered(Internet::ADDRESS, 53, 2100), 2048);
+        assert!(!greedy.connects(Internet::ADDRESS, Internet::PORT), "it has what it can have");
+        assert!(other.connects(Internet::ADDRESS, Internet::PORT), "another box has its own");
+        network::detach(&first).unwrap();
+        network::detach(&second).unwrap();
+    });
+}
+
+#[test]
+fn a_cable_is_chosen_where_packets_get_through() {
+    in_play_host("a_cable_is_chosen_where_packets_get_through", Role::Root, || {
+        play::set_forwarding("1");
+        let before = (interfaces(), tables());
+        assert_eq!(network::choose(None).unwrap(), Method::Veth);
+        assert_eq!(interfaces(), before.0, "the cable of the trial is gone");
+        network::put_away().unwrap();
+        assert_eq!(tables(), before.1);
+    });
+}
+
+#[test]
+fn no_cable_is_chosen_where_a_filter_stops_packets() {
+    in_play_host("no_cable_is_chosen_where_a_filter_stops_packets", Role::Root, || {
+        play::set_forwarding("1");
+        play::run(&["nft", "add table ip filter"]);
+        play::run(&["nft", "add chain ip filter FORWARD { type filter hook forward priority filter; policy drop; }"]);
+        let before = (interfaces(), tables());
+        assert_eq!(network::choose(None).unwrap(), Method::Pasta);
+        let error = network::choose(Some(Method::Veth)).unwrap_err();
+        assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("packet filter")), "{error}");
+        assert_eq!((interfaces(), tables()), before);
     });
 }
 

@@ -44,7 +44,8 @@ pub(super) fn swap() -> Finding {
 /// Outbound network for boxes that may have it.
 pub(super) fn network() -> Finding {
     const NAME: &str = "network";
-    match network::choose(None) {
+    let chosen = network::choose(None).and_then(|method| network::put_away().map(|()| method));
+    match chosen {
         Ok(method) => good(NAME, format!("boxes that may reach out do so by {}", method.name())),
         Err(Error::Unavailable { reason, fix, .. }) => {
             weaker(NAME, format!("no box can reach out: {reason}"), Some(&fix))

@@ -3,9 +3,12 @@
 //! Every box has a network of two addresses out of 10.199.0.0/16. The host's end is named after the network's place in
 //! it, so the kernel, which has every name once, is the judge of collisions. A cable goes with the box's network namespace.
 
+mod rules;
+mod trial;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use box_core::{Error, Result};
@@ -13,9 +16,9 @@ use box_wire::BoxId;
 use rustix::thread::LinkNameSpaceType;
 use sha2::{Digest, Sha256};
 
+use self::rules::Rules;
 use super::netlink::Links;
-use super::rules::Rules;
-use super::{Attachment, Method, Namespaces, Obstacle, failure, require_program, resolver, routes, rules, shut};
+use super::{Attachment, Method, Namespaces, Obstacle, failure, require_program, resolver, routes, shut};
 
 /// How the host's ends of all cables are called, before their number.
 const PREFIX: &str = "sbx";
@@ -57,7 +60,11 @@ pub(super) fn check() -> Result<(), Obstacle> {
         let reason = format!("10.199.0.0/16 is in use behind {}", route.interface);
         return Err(Obstacle::new(reason, "use another method: `apt-get install passt`"));
     }
-    resolver::of_host(usable_resolver).map(drop)
+    if !routes::all(routes::OURS).iter().any(routes::Route::is_default) {
+        let fix = "add one with `ip route add default via GATEWAY`";
+        return Err(Obstacle::new("this machine has no default route of IPv4 itself", fix));
+    }
+    resolver::of_host(usable_resolver)?.first().map_or(Ok(()), |server| trial::check(*server))
 }
 
 /// A network that is free now. Boxes start looking at different places, so that they seldom meet.
@@ -73,9 +80,9 @@ pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces) -> Re
     let links = Links::open()?;
     let mut rules = Rules::lock()?;
     rules.enforce()?;
-    let number = add_cable(&links, attachment, namespaces)?;
+    let number = add_cable(&links, attachment, &namespaces.net)?;
     drop(rules);
-    configure(&links, number, namespaces).inspect_err(|_| {
+    configure(&links, number, &namespaces.net).inspect_err(|_| {
         // The first error is the one to tell of; the cable goes with the box at the latest.
         let _ = links.delete(&name(number));
     })
@@ -87,12 +94,7 @@ pub(super) fn detach(interface: &str) -> Result<()> {
         return Err(failure(format!("{interface} is not an interface of ours and was left alone")));
     }
     rules::met();
-    let links = Links::open()?;
-    match remove(&links, interface) {
-        Err(error) if !is(&error, rustix::io::Errno::NODEV) => Err(Error::io("remove a cable", error)),
-        // It went with its box in the meantime.
-        _ => Ok(()),
-    }
+    remove(&Links::open()?, interface)
 }
 
 /// Removes the rules if there is no cable, and this process had to do with any.
@@ -134,12 +136,12 @@ fn planned(number: u32) -> Attachment {
 }
 
 /// Makes the cable under the planned name, or under the next free one.
-fn add_cable(links: &Links, attachment: &mut Attachment, namespaces: &Namespaces) -> Result<u32> {
+fn add_cable(links: &Links, attachment: &mut Attachment, net: &OwnedFd) -> Result<u32> {
     let planned_name = attachment.interface.clone().unwrap_or_default();
     let start: u32 = planned_name.strip_prefix(PREFIX).and_then(|number| number.parse().ok()).unwrap_or(0);
     for step in 0..ATTEMPTS_MAX {
         let number = (start % NETWORKS + step) % NETWORKS;
-        match links.add_cable(&name(number), INSIDE, namespaces.net.as_fd()) {
+        match links.add_cable(&name(number), INSIDE, net.as_fd()) {
             Ok(()) => {
                 *attachment = planned(number);
                 return Ok(number);
@@ -151,35 +153,51 @@ fn add_cable(links: &Links, attachment: &mut Attachment, namespaces: &Namespaces
     Err(failure(format!("no free name for a cable after {ATTEMPTS_MAX} attempts; does the box have an eth0 already?")))
 }
 
-fn configure(links: &Links, number: u32, namespaces: &Namespaces) -> Result<()> {
-    let host = address(number, 1);
-    links.add_address(&name(number), host, BITS).map_err(|error| Error::io("give a cable its address", error))?;
-    // The thread ends in the box's network, so that nothing else of ours is ever done there.
-    let configured = std::thread::scope(|scope| scope.spawn(|| configure_inside(number, namespaces)).join());
-    configured.unwrap_or_else(|_| Err(failure("the thread that goes into the box's network broke down")))
-}
-
-/// Moves the thread into the box's network for good.
-fn configure_inside(number: u32, namespaces: &Namespaces) -> Result<()> {
-    rustix::thread::move_into_link_name_space(namespaces.net.as_fd(), Some(LinkNameSpaceType::Network))
-        .map_err(|error| Error::io("go into the box's network", error))?;
-    let links = Links::open()?;
-    let configure = || {
-        links.raise("lo")?;
-        links.add_address(INSIDE, address(number, 2), BITS)?;
-        links.raise(INSIDE)?;
-        links.add_default_route(INSIDE, address(number, 1))
+fn configure(links: &Links, number: u32, net: &OwnedFd) -> Result<()> {
+    let (host, interface) = (address(number, 1), name(number));
+    links.add_address(&interface, host, BITS).map_err(|error| Error::io("give a cable its address", error))?;
+    let set_up = || {
+        let links = Links::open()?;
+        let set_up = || {
+            links.raise("lo")?;
+            links.add_address(INSIDE, address(number, 2), BITS)?;
+            links.raise(INSIDE)?;
+            links.add_default_route(INSIDE, host)
+        };
+        set_up().map_err(|error| Error::io("set up the box's end of a cable", error))
     };
-    configure().map_err(|error| Error::io("set up the box's end of a cable", error))
+    inside(net, set_up)?
 }
 
-fn remove(links: &Links, interface: &str) -> io::Result<()> {
-    links.lower(interface)?;
-    let lowered = Instant::now();
-    while links.is_there(interface) && lowered.elapsed() < PATIENCE {
-        std::thread::sleep(PAUSE);
+/// Does something in another network.
+fn inside<T: Send>(net: &OwnedFd, act: impl FnOnce() -> T + Send) -> Result<T> {
+    in_a_thread(|| {
+        rustix::thread::move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|error| Error::io("go into a box's network", error))?;
+        Ok(act())
+    })
+}
+
+/// Does something in a thread that ends afterwards, so that nothing else of ours is ever done in a network that it went to.
+fn in_a_thread<T: Send>(act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let done = std::thread::scope(|scope| scope.spawn(act).join());
+    done.unwrap_or_else(|_| Err(failure("a thread for another network broke down")))
+}
+
+fn remove(links: &Links, interface: &str) -> Result<()> {
+    let remove = || {
+        links.lower(interface)?;
+        let lowered = Instant::now();
+        while links.is_there(interface) && lowered.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
+        }
+        links.delete(interface)
+    };
+    match remove() {
+        Err(error) if !is(&error, rustix::io::Errno::NODEV) => Err(Error::io("remove a cable", error)),
+        // It went with its box.
+        _ => Ok(()),
     }
-    links.delete(interface)
 }
 
 fn is(error: &io::Error, number: rustix::io::Errno) -> bool {

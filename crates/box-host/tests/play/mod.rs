@@ -96,7 +96,7 @@ pub(crate) struct Internet {
 impl Internet {
     pub(crate) const ADDRESS: &str = "198.51.100.7";
     pub(crate) const ADDRESS6: &str = "2001:db8::7";
-    pub(crate) const METADATA_ADDRESS: &str = "169.254.169.254";
+    pub(crate) const METADATA_ADDRESSES: [&str; 2] = ["169.254.169.254", "100.100.100.200"];
     pub(crate) const HOST_ADDRESS: &str = "198.51.100.1";
     pub(crate) const HOST_ADDRESS6: &str = "2001:db8::1";
     /// An address of the play-host on an interface of its own, as a bridge of containers would have.
@@ -118,7 +118,9 @@ impl Internet {
         let far = |arguments: &[&str]| run(&[&["nsenter", "--target", &pid, "--net", "ip"], arguments].concat());
         far(&["link", "set", "lo", "up"]);
         far(&["address", "add", "198.51.100.7/24", "dev", "inet0"]);
-        far(&["address", "add", "169.254.169.254/32", "dev", "inet0"]);
+        for address in Self::METADATA_ADDRESSES {
+            far(&["address", "add", &format!("{address}/32"), "dev", "inet0"]);
+        }
         far(&["address", "add", "2001:db8::7/64", "dev", "inet0", "nodad"]);
         far(&["link", "set", "inet0", "up"]);
         run(&["ip", "route", "add", "default", "via", Self::ADDRESS]);
@@ -209,6 +211,13 @@ impl PlayBox {
         tried(&mut self.command(&["/usr/bin/python3", "-c", DATAGRAM, address, &port.to_string()]))
     }
 
+    /// How many of so many datagrams from different ports to this place come back, until one does not.
+    pub(crate) fn datagrams_answered(&self, address: &str, port: u16, count: u32) -> u32 {
+        let (port, count) = (port.to_string(), count.to_string());
+        let answered = succeed(&mut self.command(&["/usr/bin/python3", "-c", DATAGRAMS, address, &port, &count]));
+        answered.trim().parse().unwrap()
+    }
+
     /// Listens in the box.
     pub(crate) fn listen(&self, port: u16) -> Guard {
         let child = self.command(&["/usr/bin/python3", "-c", LISTEN, &port.to_string()]).spawn().unwrap();
@@ -237,6 +246,21 @@ import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2)
 try: s.sendto(b'question', (sys.argv[1], int(sys.argv[2]))); sys.exit(0 if s.recv(64) == b'question' else 4)
 except OSError: sys.exit(3)
+";
+
+const DATAGRAMS: &str = "
+import resource, socket, sys
+count = int(sys.argv[3])
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+answered, open_ones = 0, []
+for _ in range(count):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect((sys.argv[1], int(sys.argv[2]))); s.settimeout(1)
+    open_ones.append(s)
+    try:
+        s.send(b'question'); answered += s.recv(64) == b'question'
+    except OSError: break
+print(answered)
 ";
 
 const ECHO: &str = "

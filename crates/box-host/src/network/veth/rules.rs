@@ -10,39 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use box_core::{Error, Result};
 use rustix::fs::FlockOperation;
 
-use super::command::run;
-use super::{netlink, open_read};
+use crate::network::command::run;
+use crate::network::{netlink, open_read, shut};
 
-/// The whole policy. Replaced in one transaction; the first two lines make that work whether or not the table exists.
-const RULES: &str = r#"
-table inet strongbox {}
-delete table inet strongbox
-table inet strongbox {
-    chain forward {
-        type filter hook forward priority filter; policy accept;
-        iifname "sbx*" jump from_box
-        oifname "sbx*" jump to_box
-    }
-    chain from_box {
-        oifname "sbx*" drop
-        meta nfproto ipv6 drop
-        ip saddr != 10.199.0.0/16 drop
-        ip daddr { 10.199.0.0/16, 127.0.0.0/8, 169.254.0.0/16 } drop
-    }
-    chain to_box {
-        ct state established,related accept
-        drop
-    }
-    chain input {
-        type filter hook input priority filter; policy accept;
-        iifname "sbx*" drop
-    }
-    chain translate {
-        type nat hook postrouting priority srcnat; policy accept;
-        ip saddr 10.199.0.0/16 oifname != "sbx*" masquerade
-    }
-}
-"#;
+/// How many connections of one box the kernel follows at once. It follows a limited number for the whole machine, and a box must not have them all.
+const CONNECTIONS_MAX: u32 = 2048;
 
 const NO_RULES: &str = "table inet strongbox {}\ndelete table inet strongbox\n";
 
@@ -74,25 +46,71 @@ impl Rules {
         Ok(Self { known, _lock: namespace })
     }
 
-    /// Puts the rules in force, unless they certainly are.
-    pub(super) fn enforce(&mut self) -> Result<()> {
-        let before = netlink::rules_generation();
-        if let (Known::InForce(then), Some(now)) = (*self.known, before)
-            && then == now
-        {
-            return Ok(());
-        }
+    /// Puts the rules in force with one chain more, until [`Self::enforce`] is called.
+    pub(super) fn enforce_with(&mut self, chain: &str) -> Result<()> {
         *self.known = Known::MayBeThere;
-        run("nft", &["-f", "-"], RULES)?;
-        let after = netlink::rules_generation();
-        // Ours are one change. If there was another one it may have come after ours, and the next cable looks again.
-        if let (Some(before), Some(after)) = (before, after)
-            && after == before.wrapping_add(1)
-        {
-            *self.known = Known::InForce(after);
-        }
-        Ok(())
+        run("nft", &["-f", "-"], &text(chain))
     }
+
+    /// Puts the rules in force, unless they certainly are. Answers how many changes the kernel had counted then, where that is certain.
+    pub(super) fn enforce(&mut self) -> Result<Option<u32>> {
+        let before = netlink::rules_generation();
+        if let Known::InForce(generation) = *self.known
+            && before == Some(generation)
+        {
+            return Ok(before);
+        }
+        self.enforce_with("")?;
+        // Ours are one change. If there was another one it may have come after ours, and the next cable looks again.
+        let after = netlink::rules_generation().filter(|after| before.map(|it| it.wrapping_add(1)) == Some(*after));
+        if let Some(generation) = after {
+            *self.known = Known::InForce(generation);
+        }
+        Ok(after)
+    }
+}
+
+/// The whole policy, and a chain more. Replaced in one transaction; the first two lines make that work whether or not the table exists.
+fn text(chain: &str) -> String {
+    let metadata = shut::METADATA.join(", ");
+    format!(
+        r#"
+table inet strongbox {{}}
+delete table inet strongbox
+table inet strongbox {{
+    set connections {{
+        type ipv4_addr
+        size 65536
+        flags dynamic
+    }}
+    chain forward {{
+        type filter hook forward priority filter; policy accept;
+        iifname "sbx*" jump from_box
+        oifname "sbx*" jump to_box
+    }}
+    chain from_box {{
+        oifname "sbx*" drop
+        meta nfproto ipv6 drop
+        ip saddr != 10.199.0.0/16 drop
+        ip daddr {{ 10.199.0.0/16, 127.0.0.0/8, {metadata} }} drop
+        ct state new add @connections {{ ip saddr ct count over {CONNECTIONS_MAX} }} reject
+    }}
+    chain to_box {{
+        ct state established,related accept
+        drop
+    }}
+    chain input {{
+        type filter hook input priority filter; policy accept;
+        iifname "sbx*" drop
+    }}
+    chain translate {{
+        type nat hook postrouting priority srcnat; policy accept;
+        ip saddr 10.199.0.0/16 oifname != "sbx*" masquerade
+    }}
+    {chain}
+}}
+"#
+    )
 }
 
 /// Removes the rules if nobody needs them, and this process ever had to do with them.
