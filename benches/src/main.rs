@@ -5,6 +5,7 @@
 mod boxes;
 mod commands;
 mod engine_api;
+mod forwarding;
 mod groups;
 mod options;
 mod peers;

@@ -142,7 +142,7 @@ const ALL: &[Promise] = &[
     },
     Promise {
         name: "e2b_life",
-        text: "create + run of `true` + kill of a sandbox, the server's share (p50), ms",
+        text: "create + run of `true` + kill of a sandbox where packets are forwarded, the server's share (p50), ms",
         bound: Bound::AtMost(10.0),
         measured: |report| report.timing(e2b::LIFE).map(|it| it.summary.p50_ms),
     },

@@ -13,17 +13,20 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::launch::{Subject, take_turns};
+use super::launch::{Subject, Times, take_turns};
 use crate::boxes::Boxes;
 use crate::commands;
+use crate::forwarding;
 use crate::options::Options;
 use crate::report::Report;
 use crate::samples::{Samples, mib};
 use crate::server::{Connection, Server};
 
 const GROUP: &str = "e2b";
-/// A life of a sandbox, as far as the server has to do with it.
+/// A life of a sandbox, as far as the server has to do with it, on a machine that forwards packets.
 pub(crate) const LIFE: &str = "create+run+kill, the server's share";
+/// The same in the network of this machine, whatever leads out of it.
+const LIFE_HERE: &str = "create+run+kill in this machine's network, the server's share";
 /// The same of one without a network.
 const LIFE_CLOSED: &str = "create+run+kill without a network, the server's share";
 /// The first with the SDK.
@@ -43,42 +46,52 @@ const WARM_UP_ROUNDS: u32 = 5;
 /// The group.
 pub(crate) fn measure(_: &Boxes, options: &Options, directory: &Path, report: &mut Report) -> Result<()> {
     let server = Server::start(&directory.join("state-of-e2b"))?;
-    lives(&server, options, report)?;
-    files(&server, options, report)
+    files(&server, options, report)?;
+    let mut connection = server.connect()?;
+    let round = || timed_life(&mut connection, LIFE_HERE, true);
+    take_all(vec![Subject { name: LIFE_HERE, every: 1, round: Box::new(round) }], options, report)?;
+    drop(server);
+    if !rustix::process::geteuid().is_root() {
+        report.skip(LIFE, "only root can make a network that forwards packets");
+        return Ok(());
+    }
+    let state = directory.join("state-of-e2b-forwarding");
+    forwarding::within(|| lives(&Server::start(&state)?, options, report))
 }
 
 fn lives(server: &Server, options: &Options, report: &mut Report) -> Result<()> {
-    let mut connection = server.connect()?;
+    let (mut connection, mut other) = (server.connect()?, server.connect()?);
     let mut sdk = Sdk::start(server).map_err(|reason| report.skip(LIFE_BY_SDK, format!("{reason:#}"))).ok();
-    let mut other = server.connect()?;
-    for _ in 0..WARM_UP_ROUNDS {
-        life(&mut connection, true)?;
-        life(&mut other, false)?;
-        sdk.as_mut().map_or(Ok(()), |sdk| sdk.tell("life").map(drop))?;
-    }
-    let bare = || {
-        let start = Instant::now();
-        life(&mut connection, true)?;
-        Ok(vec![(LIFE, start.elapsed())])
-    };
-    let closed = || {
-        let start = Instant::now();
-        life(&mut other, false)?;
-        Ok(vec![(LIFE_CLOSED, start.elapsed())])
-    };
     let mut subjects = vec![
-        Subject { name: LIFE, every: 1, round: Box::new(bare) },
-        Subject { name: LIFE_CLOSED, every: 1, round: Box::new(closed) },
+        Subject { name: LIFE, every: 1, round: Box::new(|| timed_life(&mut connection, LIFE, true)) },
+        Subject { name: LIFE_CLOSED, every: 1, round: Box::new(|| timed_life(&mut other, LIFE_CLOSED, false)) },
     ];
     if let Some(sdk) = &mut sdk {
         let round = || Ok(vec![(LIFE_BY_SDK, sdk.tell("life")?)]);
         subjects.push(Subject { name: LIFE_BY_SDK, every: 1, round: Box::new(round) });
     }
+    take_all(subjects, options, report)?;
+    report.relate(LIFE_BY_SDK, LIFE);
+    Ok(())
+}
+
+/// Measures after a few rounds that only warm up.
+fn take_all(mut subjects: Vec<Subject<'_>>, options: &Options, report: &mut Report) -> Result<()> {
+    for _ in 0..WARM_UP_ROUNDS {
+        for subject in &mut subjects {
+            (subject.round)()?;
+        }
+    }
     for (name, samples) in take_turns(subjects, options.rounds())? {
         report.time(GROUP, name, &samples);
     }
-    report.relate(LIFE_BY_SDK, LIFE);
     Ok(())
+}
+
+fn timed_life(connection: &mut Connection, name: &'static str, has_network: bool) -> Result<Times> {
+    let start = Instant::now();
+    life(connection, has_network)?;
+    Ok(vec![(name, start.elapsed())])
 }
 
 /// What the SDK asks for `Sandbox.create()`, `commands.run("true")` and `kill()`.

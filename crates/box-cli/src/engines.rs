@@ -70,6 +70,13 @@ impl Opened {
     }
 }
 
+/// Removes what boxes of this machine shared and none needs any more. Whoever keeps boxes beyond its own life does this in the end.
+pub(crate) async fn put_away() {
+    if let Err(error) = box_host::blocking(box_host::network::put_away).await {
+        tracing::warn!(error = %error, "packet rules of boxes could not be removed");
+    }
+}
+
 impl Engines {
     /// For boxes that die with this process, and no mounts but the operator's.
     pub(crate) fn ephemeral(state_dir: PathBuf) -> Self {

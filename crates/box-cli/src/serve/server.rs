@@ -17,7 +17,7 @@ use super::mcp::Mcp;
 use super::notify::Supervisor;
 use super::signals::{Order, Orders};
 use crate::config::{Config, HostPlaces, OnStop};
-use crate::engines::Engines;
+use crate::engines::{self, Engines};
 use crate::exit::after_signal;
 use crate::fault::Fault;
 use crate::state::{Lease, StateDir};
@@ -178,6 +178,7 @@ impl Server {
                 },
             }
         }
+        engines::put_away().await;
         tracing::info!("stopped");
         Ok(0)
     }

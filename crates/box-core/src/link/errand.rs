@@ -144,10 +144,14 @@ impl ErrandOutput {
             match header.kind {
                 Kind::Stdout => {
                     self.buffer.drain(..std::mem::take(&mut self.taken));
-                    let start = self.buffer.len();
-                    self.buffer.resize(start + header.payload_bytes, 0);
-                    self.reader.read_exact(&mut self.buffer[start..]).await.map_err(gone)?;
-                    if header.payload_bytes > 0 {
+                    // Read straight into room that nobody had to clear before.
+                    self.buffer.reserve(header.payload_bytes);
+                    let mut payload = (&mut self.reader).take(header.payload_bytes as u64);
+                    let count = payload.read_to_end(&mut self.buffer).await.map_err(gone)?;
+                    if count < header.payload_bytes {
+                        return Err(gone(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    if count > 0 {
                         return Ok(true);
                     }
                 }

@@ -39,21 +39,21 @@ impl Links {
     }
 
     pub(super) fn raise(&self, name: &str) -> io::Result<()> {
-        self.switch(name, LinkFlags::Up)
+        self.switch(self.index(name)?, LinkFlags::Up)
     }
 
-    pub(super) fn lower(&self, name: &str) -> io::Result<()> {
-        self.switch(name, LinkFlags::empty())
+    pub(super) fn lower(&self, index: u32) -> io::Result<()> {
+        self.switch(index, LinkFlags::empty())
     }
 
-    fn switch(&self, name: &str, flags: LinkFlags) -> io::Result<()> {
-        let mut link = named(name);
+    fn switch(&self, index: u32, flags: LinkFlags) -> io::Result<()> {
+        let mut link = numbered(index);
         (link.header.flags, link.header.change_mask) = (flags, LinkFlags::Up);
         self.ask(RouteNetlinkMessage::SetLink(link), 0)
     }
 
-    pub(super) fn delete(&self, name: &str) -> io::Result<()> {
-        self.ask(RouteNetlinkMessage::DelLink(named(name)), 0)
+    pub(super) fn delete(&self, index: u32) -> io::Result<()> {
+        self.ask(RouteNetlinkMessage::DelLink(numbered(index)), 0)
     }
 
     pub(super) fn add_address(&self, name: &str, address: Ipv4Addr, bits: u8) -> io::Result<()> {
@@ -80,11 +80,12 @@ impl Links {
         self.ask(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    pub(super) fn is_there(&self, name: &str) -> bool {
-        self.index(name).is_ok()
+    pub(super) fn is_there(&self, index: u32) -> bool {
+        rustix::net::netdevice::index_to_name(self.0.as_fd(), index).is_ok()
     }
 
-    fn index(&self, name: &str) -> io::Result<u32> {
+    /// The number of a link, which no other one ever gets.
+    pub(super) fn index(&self, name: &str) -> io::Result<u32> {
         Ok(rustix::net::netdevice::name_to_index(self.0.as_fd(), name)?)
     }
 
@@ -121,6 +122,12 @@ pub(super) fn rules_generation() -> Option<u32> {
     let answer = NetlinkBuffer::new_checked(&answer).ok().filter(|answer| answer.message_type() == TELL)?;
     let mut attributes = NlasIterator::new(answer.payload().get(FAMILY_BYTES..)?).flatten();
     parse_u32_be(attributes.find(|attribute| attribute.kind() == GENERATION)?.value()).ok()
+}
+
+fn numbered(index: u32) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link
 }
 
 fn named(name: &str) -> LinkMessage {

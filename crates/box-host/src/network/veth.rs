@@ -1,7 +1,10 @@
 //! A virtual cable to the host's kernel, with address translation. Needs root.
 //!
 //! Every box has a network of two addresses out of 10.199.0.0/16. The host's end is named after the network's place in
-//! it, so the kernel, which has every name once, is the judge of collisions. A cable goes with the box's network namespace.
+//! it, so the kernel, which has every name once, is the judge of collisions.
+//!
+//! A cable goes with the box's network namespace, when the kernel gets to it. Until then it is switched off: to delete it would make whoever waits for
+//! the end of the box wait ten times longer.
 
 mod rules;
 mod trial;
@@ -9,6 +12,7 @@ mod trial;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use box_core::{Error, Result};
@@ -37,11 +41,13 @@ const INSIDE: &str = "eth0";
 
 const BITS: u8 = 30;
 
-/// How long a cable has to go with its namespace before it is deleted. The kernel needs less than a millisecond for the one, and many for the
-/// other.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// How long cables that are switched off have to go by themselves in the end, before they are deleted.
+const PATIENCE: Duration = Duration::from_millis(200);
 
-const PAUSE: Duration = Duration::from_micros(100);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The numbers of cables that are switched off and were there when last looked at.
+static SWITCHED_OFF: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 pub(super) fn check() -> Result<(), Obstacle> {
     if !rustix::process::geteuid().is_root() {
@@ -84,7 +90,7 @@ pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces) -> Re
     drop(rules);
     configure(&links, number, &namespaces.net).inspect_err(|_| {
         // The first error is the one to tell of; the cable goes with the box at the latest.
-        let _ = links.delete(&name(number));
+        let _ = switch_off(&links, &name(number));
     })
 }
 
@@ -94,11 +100,15 @@ pub(super) fn detach(interface: &str) -> Result<()> {
         return Err(failure(format!("{interface} is not an interface of ours and was left alone")));
     }
     rules::met();
-    remove(&Links::open()?, interface)
+    switch_off(&Links::open()?, interface)
 }
 
-/// Removes the rules if there is no cable, and this process had to do with any.
+/// Sees to it that cables which are switched off are gone. Removes the rules if there is no cable then, and this process had to do with any.
 pub(super) fn put_away() -> Result<()> {
+    let numbers = std::mem::take(&mut *switched_off());
+    if !numbers.is_empty() {
+        remove(&Links::open()?, numbers).map_err(|error| Error::io("remove a cable", error))?;
+    }
     rules::remove_if(|| !routes::interfaces(routes::OURS).iter().any(|interface| is_ours(interface)))
 }
 
@@ -184,20 +194,33 @@ fn in_a_thread<T: Send>(act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     done.unwrap_or_else(|_| Err(failure("a thread for another network broke down")))
 }
 
-fn remove(links: &Links, interface: &str) -> Result<()> {
-    let remove = || {
-        links.lower(interface)?;
-        let lowered = Instant::now();
-        while links.is_there(interface) && lowered.elapsed() < PATIENCE {
-            std::thread::sleep(PAUSE);
-        }
-        links.delete(interface)
-    };
-    match remove() {
-        Err(error) if !is(&error, rustix::io::Errno::NODEV) => Err(Error::io("remove a cable", error)),
-        // It went with its box.
-        _ => Ok(()),
+fn switch_off(links: &Links, interface: &str) -> Result<()> {
+    let switched = links.index(interface).and_then(|index| {
+        let mut numbers = switched_off();
+        numbers.retain(|number| links.is_there(*number));
+        numbers.push(index);
+        drop(numbers);
+        links.lower(index)
+    });
+    unless_gone(switched).map_err(|error| Error::io("switch a cable off", error))
+}
+
+fn remove(links: &Links, mut numbers: Vec<u32>) -> io::Result<()> {
+    let start = Instant::now();
+    while !numbers.is_empty() && start.elapsed() < PATIENCE {
+        std::thread::sleep(PAUSE);
+        numbers.retain(|number| links.is_there(*number));
     }
+    numbers.into_iter().try_for_each(|number| unless_gone(links.delete(number)))
+}
+
+/// A cable may go with its box at any time.
+fn unless_gone(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if is(&error, rustix::io::Errno::NODEV) { Ok(()) } else { Err(error) })
+}
+
+fn switched_off() -> MutexGuard<'static, Vec<u32>> {
+    SWITCHED_OFF.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is(error: &io::Error, number: rustix::io::Errno) -> bool {

@@ -14,7 +14,7 @@ use box_core::{Error, Result};
 use rustix::thread::UnshareFlags;
 
 use super::rules::Rules;
-use super::{Links, add_cable, configure, in_a_thread, inside, name, planned, put_away, remove};
+use super::{Links, add_cable, configure, in_a_thread, inside, name, planned, put_away, switch_off};
 use crate::network::{Obstacle, netlink, open_read};
 
 /// How long the refusal may take.
@@ -73,11 +73,10 @@ fn try_out(server: IpAddr) -> Result<Outcome> {
         configure(&links, number, &net)?;
         inside(&net, || TcpStream::connect_timeout(&SocketAddr::new(server, NAMES_PORT), PATIENCE))
     });
-    drop(net);
     // Whatever came of it, nothing of it stays.
-    let removed = remove(&links, &name(number));
+    let switched_off = switch_off(&links, &name(number));
     let generation = rules.enforce()?;
-    removed?;
+    switched_off?;
     Ok(match tried? {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             Outcome::Passed { at: Instant::now(), generation }
