@@ -103,10 +103,11 @@ impl Engines {
     pub(crate) fn configured(self, config: &Config) -> Self {
         let (docker, podman, e2b) = (config.docker.settings(), config.podman.settings(), config.e2b.settings());
         let nsjail_program = config.nsjail.program.clone();
-        Self { docker, podman, images: config.image_store(), nsjail_program, e2b, ..self }
+        let network_method = self.network_method.or(config.network_method);
+        Self { docker, podman, images: config.image_store(), nsjail_program, e2b, network_method, ..self }
     }
 
-    /// The same, with native boxes that get out by this way.
+    /// The same, with boxes of this machine that get out by this way.
     pub(crate) fn with_network_method(self, network_method: Option<Method>) -> Self {
         Self { network_method, ..self }
     }
@@ -168,6 +169,7 @@ impl Engines {
             state_dir: self.state_dir.clone(),
             mount_policy: self.mount_policy(),
             instance: self.instance.clone(),
+            network_method: self.network_method,
             program: self.nsjail_program.clone(),
             images: self.images.clone(),
         };

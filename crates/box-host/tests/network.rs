@@ -169,6 +169,8 @@ fn a_cable_leads_out_and_nowhere_else() {
         network::put_away().unwrap();
         assert!(tables().contains("strongbox"), "the other box still needs the rules");
         assert!(peer.connects(Internet::ADDRESS, Internet::PORT));
+        network::detach(&Attachment { index: first.index, ..second.clone() }).unwrap();
+        assert!(peer.connects(Internet::ADDRESS, Internet::PORT), "a cable is known by its number");
         network::detach(&second).unwrap();
         assert!(tables().contains("strongbox"), "the next box will need the rules");
         network::put_away().unwrap();

@@ -15,7 +15,8 @@ use box_host::ids::Ranges;
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::live::{self, LiveBoxes};
 use box_host::local::{self, Places, Record};
-use box_host::{blocking, journal, network, record};
+use box_host::network::{self, Method};
+use box_host::{blocking, journal, record};
 use box_images::{Images, ImagesConfig};
 use box_wire::BoxId;
 
@@ -31,6 +32,8 @@ pub struct NsjailConfig {
     pub mount_policy: MountPolicy,
     /// Whether the boxes outlive this process.
     pub instance: InstanceKind,
+    /// How outbound network is made, instead of the best that works here.
+    pub network_method: Option<Method>,
     /// nsjail, when not the one that is installed where programs of the system are.
     pub program: Option<PathBuf>,
     /// How images are fetched. They are those of the native backend, in the directory `images`.
@@ -41,7 +44,8 @@ impl NsjailConfig {
     /// Boxes that die with this process, and no mounts but the operator's.
     pub fn ephemeral(state_dir: PathBuf) -> Self {
         let (mount_policy, instance) = (MountPolicy::default(), InstanceKind::Ephemeral);
-        Self { state_dir, mount_policy, instance, program: None, images: ImagesConfig::default() }
+        let images = ImagesConfig::default();
+        Self { state_dir, mount_policy, instance, network_method: None, program: None, images }
     }
 }
 
@@ -60,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) ranges: Option<Ranges>,
     pub(crate) way: Way,
     pub(crate) mount_policy: MountPolicy,
+    pub(crate) network_method: Option<Method>,
     pub(crate) images: Images,
     pub(crate) disks: OwnedFd,
     pub(crate) journals: OwnedFd,
@@ -102,6 +107,7 @@ impl Nsjail {
             ranges,
             way: if root { Way::Staged } else { Way::Paths },
             mount_policy,
+            network_method: config.network_method,
             images,
             disks: state.disks,
             journals: state.journals,

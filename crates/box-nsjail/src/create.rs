@@ -122,7 +122,7 @@ fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
         program: inner.program()?,
         grants: spec.mounts.iter().map(|mount| inner.mount_policy.grant(mount)).collect::<Result<_>>()?,
         image: inner.images.resolve(&spec.image, &inner.instance.name_of(id))?,
-        network: (spec.network == Network::On).then(|| network::choose(None)).transpose()?,
+        network: (spec.network == Network::On).then(|| network::choose(inner.network_method)).transpose()?,
         seccomp: seccomp::programs(spec.syscalls)?,
     })
 }

@@ -108,10 +108,11 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail", "e2b"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 76] = [
+pub(crate) const KEYS: [Key; 77] = [
     key("enabled", Kind::Truth),
     key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail", "e2b"])),
     key("backend_order", Kind::Backends),
+    key("network_method", Kind::Choice(&["pasta", "slirp4netns", "veth"])),
     key("listen", Kind::Address),
     key("unix_socket", Kind::Socket),
     key("state_dir", Kind::Path),

@@ -53,6 +53,9 @@ pub struct Attachment {
     pub helper: Option<HelperProcess>,
     /// The host's end of the cable.
     pub interface: Option<String>,
+    /// Its number, once it exists. A name can be given again to another cable, a number cannot.
+    #[serde(default)]
+    pub index: Option<u32>,
     /// The network that the cable has to itself, as `address/bits`.
     pub subnet: Option<String>,
 }
@@ -90,7 +93,9 @@ pub fn choose(preferred: Option<Method>) -> Result<Method> {
 /// What attaching a box will make, by name, before anything is made: write it down first.
 pub fn intent(method: Method, box_id: &BoxId) -> Attachment {
     match method {
-        Method::Pasta | Method::Slirp4netns => Attachment { method, helper: None, interface: None, subnet: None },
+        Method::Pasta | Method::Slirp4netns => {
+            Attachment { method, helper: None, interface: None, index: None, subnet: None }
+        }
         Method::Veth => veth::intent(box_id),
     }
 }
@@ -115,9 +120,10 @@ pub fn detach(attachment: &Attachment) -> Result<()> {
     if let Some(helper) = &attachment.helper {
         helper.end()?;
     }
-    match &attachment.interface {
-        Some(interface) => veth::detach(interface),
-        None => Ok(()),
+    match (&attachment.interface, attachment.index) {
+        (Some(interface), Some(index)) => veth::detach(interface, index),
+        // A cable that was not written down any more goes with its box.
+        _ => Ok(()),
     }
 }
 

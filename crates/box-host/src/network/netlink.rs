@@ -80,8 +80,9 @@ impl Links {
         self.ask(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    pub(super) fn is_there(&self, index: u32) -> bool {
-        rustix::net::netdevice::index_to_name(self.0.as_fd(), index).is_ok()
+    /// What the link of this number is called, if it is there.
+    pub(super) fn name(&self, index: u32) -> Option<String> {
+        rustix::net::netdevice::index_to_name(self.0.as_fd(), index).ok()
     }
 
     /// The number of a link, which no other one ever gets.

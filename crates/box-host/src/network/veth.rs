@@ -86,21 +86,24 @@ pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces) -> Re
     let links = Links::open()?;
     let mut rules = Rules::lock()?;
     rules.enforce()?;
-    let number = add_cable(&links, attachment, &namespaces.net)?;
+    let (number, index) = add_cable(&links, attachment, &namespaces.net)?;
     drop(rules);
     configure(&links, number, &namespaces.net).inspect_err(|_| {
         // The first error is the one to tell of; the cable goes with the box at the latest.
-        let _ = switch_off(&links, &name(number));
+        let _ = switch_off(&links, index);
     })
 }
 
 /// From here on nothing comes out of the cable any more, not even what the kernel still wanted to send for a dead process.
-pub(super) fn detach(interface: &str) -> Result<()> {
-    if !is_ours(interface) {
-        return Err(failure(format!("{interface} is not an interface of ours and was left alone")));
-    }
+pub(super) fn detach(interface: &str, index: u32) -> Result<()> {
     rules::met();
-    switch_off(&Links::open()?, interface)
+    let links = Links::open()?;
+    // After the machine was started again the number may be somebody else's.
+    if is_ours(interface) && links.name(index).as_deref() == Some(interface) {
+        switch_off(&links, index)
+    } else {
+        Ok(())
+    }
 }
 
 /// Sees to it that cables which are switched off are gone. Removes the rules if there is no cable then, and this process had to do with any.
@@ -141,20 +144,22 @@ fn planned(number: u32) -> Attachment {
         method: Method::Veth,
         helper: None,
         interface: Some(name(number)),
+        index: None,
         subnet: Some(format!("{}/30", address(number, 0))),
     }
 }
 
-/// Makes the cable under the planned name, or under the next free one.
-fn add_cable(links: &Links, attachment: &mut Attachment, net: &OwnedFd) -> Result<u32> {
+/// Makes the cable under the planned name, or under the next free one. Answers the network's number and the link's.
+fn add_cable(links: &Links, attachment: &mut Attachment, net: &OwnedFd) -> Result<(u32, u32)> {
     let planned_name = attachment.interface.clone().unwrap_or_default();
     let start: u32 = planned_name.strip_prefix(PREFIX).and_then(|number| number.parse().ok()).unwrap_or(0);
     for step in 0..ATTEMPTS_MAX {
         let number = (start % NETWORKS + step) % NETWORKS;
         match links.add_cable(&name(number), INSIDE, net.as_fd()) {
             Ok(()) => {
-                *attachment = planned(number);
-                return Ok(number);
+                let index = links.index(&name(number)).map_err(|error| Error::io("look at a cable", error))?;
+                *attachment = Attachment { index: Some(index), ..planned(number) };
+                return Ok((number, index));
             }
             Err(error) if is(&error, rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(Error::io("make a cable", error)),
@@ -194,22 +199,19 @@ fn in_a_thread<T: Send>(act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     done.unwrap_or_else(|_| Err(failure("a thread for another network broke down")))
 }
 
-fn switch_off(links: &Links, interface: &str) -> Result<()> {
-    let switched = links.index(interface).and_then(|index| {
-        let mut numbers = switched_off();
-        numbers.retain(|number| links.is_there(*number));
-        numbers.push(index);
-        drop(numbers);
-        links.lower(index)
-    });
-    unless_gone(switched).map_err(|error| Error::io("switch a cable off", error))
+fn switch_off(links: &Links, index: u32) -> Result<()> {
+    let mut numbers = switched_off();
+    numbers.retain(|number| links.name(*number).is_some());
+    numbers.push(index);
+    drop(numbers);
+    unless_gone(links.lower(index)).map_err(|error| Error::io("switch a cable off", error))
 }
 
 fn remove(links: &Links, mut numbers: Vec<u32>) -> io::Result<()> {
     let start = Instant::now();
     while !numbers.is_empty() && start.elapsed() < PATIENCE {
         std::thread::sleep(PAUSE);
-        numbers.retain(|number| links.is_there(*number));
+        numbers.retain(|number| links.name(*number).is_some());
     }
     numbers.into_iter().try_for_each(|number| unless_gone(links.delete(number)))
 }

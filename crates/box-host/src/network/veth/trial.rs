@@ -68,13 +68,13 @@ fn try_out(server: IpAddr) -> Result<Outcome> {
     let mut rules = Rules::lock()?;
     let net = new_network()?;
     let mut attachment = planned(0);
-    let number = add_cable(&links, &mut attachment, &net)?;
+    let (number, index) = add_cable(&links, &mut attachment, &net)?;
     let tried = rules.enforce_with(&last_rule(&name(number))).and_then(|()| {
         configure(&links, number, &net)?;
         inside(&net, || TcpStream::connect_timeout(&SocketAddr::new(server, NAMES_PORT), PATIENCE))
     });
     // Whatever came of it, nothing of it stays.
-    let switched_off = switch_off(&links, &name(number));
+    let switched_off = switch_off(&links, index);
     let generation = rules.enforce()?;
     switched_off?;
     Ok(match tried? {
