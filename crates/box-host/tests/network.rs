@@ -38,6 +38,10 @@ fn attach(method: Method, target: Target<'_>) -> Attachment {
     attachment
 }
 
+fn cable(inside: &PlayBox) -> Attachment {
+    attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None })
+}
+
 fn assert_reaches_internet(inside: &PlayBox, method: Method) {
     assert!(inside.connects(Internet::ADDRESS, Internet::PORT), "no way out");
     let resolv_conf = network::resolv_conf(method).unwrap();
@@ -150,8 +154,8 @@ fn a_cable_leads_out_and_nowhere_else() {
         let services = HostServices::listen();
         let before = (interfaces(), tables());
 
-        let first = attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None });
-        let second = attach(Method::Veth, Target { agent_pid: peer.pid(), helper_cgroup: None });
+        let first = cable(&inside);
+        let second = cable(&peer);
         assert_ne!(first.subnet, second.subnet);
         assert_reaches_internet(&inside, Method::Veth);
         assert_host_is_out_of_reach(&inside, &services);
@@ -186,7 +190,7 @@ fn a_cable_goes_with_its_box() {
         let before = (interfaces(), tables());
         for _ in 0..3 {
             let inside = PlayBox::new();
-            let attachment = attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None });
+            let attachment = cable(&inside);
             assert!(inside.connects(Internet::ADDRESS, Internet::PORT));
             drop(inside);
             network::detach(&attachment).unwrap();
@@ -202,13 +206,13 @@ fn rules_that_a_stranger_removed_are_back_with_the_next_cable() {
         play::set_forwarding("1");
         let inside = PlayBox::new();
         let services = HostServices::listen();
-        let first = attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None });
+        let first = cable(&inside);
         let gateway = inside.gateway().to_string();
         for undo in ["flush ruleset", "flush chain inet strongbox input", "delete table inet strongbox"] {
             play::run(&["nft", undo]);
             assert!(inside.connects(&gateway, services.everywhere_port()), "control: {undo}");
             let next = PlayBox::new();
-            let second = attach(Method::Veth, Target { agent_pid: next.pid(), helper_cgroup: None });
+            let second = cable(&next);
             assert!(!inside.connects(&gateway, services.everywhere_port()), "{undo}");
             assert!(!next.connects(&gateway, services.everywhere_port()), "{undo}");
             assert!(next.connects(Internet::ADDRESS, Internet::PORT), "{undo}");
@@ -225,8 +229,8 @@ fn a_box_has_not_all_connections_of_the_machine() {
     in_play_host("a_box_has_not_all_connections_of_the_machine", Role::Root, || {
         play::set_forwarding("1");
         let (greedy, other) = (PlayBox::new(), PlayBox::new());
-        let first = attach(Method::Veth, Target { agent_pid: greedy.pid(), helper_cgroup: None });
-        let second = attach(Method::Veth, Target { agent_pid: other.pid(), helper_cgroup: None });
+        let first = cable(&greedy);
+        let second = cable(&other);
         assert_eq!(greedy.datagrams_answered(Internet::ADDRESS, 53, 2100), 2048);
         assert!(!greedy.connects(Internet::ADDRESS, Internet::PORT), "it has what it can have");
         assert!(other.connects(Internet::ADDRESS, Internet::PORT), "another box has its own");

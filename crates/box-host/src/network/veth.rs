@@ -62,11 +62,12 @@ pub(super) fn check() -> Result<(), Obstacle> {
         let common = u32::from(route.mask) & POOL_MASK;
         common != 0 && u32::from(route.destination) & common == u32::from(POOL) & common
     };
-    if let Some(route) = routes::all(routes::OURS).iter().find(|route| !is_ours(&route.interface) && overlaps(route)) {
+    let routes = routes::all(routes::OURS);
+    if let Some(route) = routes.iter().find(|route| !is_ours(&route.interface) && overlaps(route)) {
         let reason = format!("10.199.0.0/16 is in use behind {}", route.interface);
         return Err(Obstacle::new(reason, "use another method: `apt-get install passt`"));
     }
-    if !routes::all(routes::OURS).iter().any(routes::Route::is_default) {
+    if !routes.iter().any(routes::Route::is_default) {
         let fix = "add one with `ip route add default via GATEWAY`";
         return Err(Obstacle::new("this machine has no default route of IPv4 itself", fix));
     }
@@ -86,7 +87,9 @@ pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces) -> Re
     let links = Links::open()?;
     let mut rules = Rules::lock()?;
     rules.enforce()?;
-    let (number, index) = add_cable(&links, attachment, &namespaces.net)?;
+    let start = attachment.interface.as_deref().and_then(number_of).unwrap_or(0);
+    let (number, index) = add_cable(&links, start, &namespaces.net)?;
+    *attachment = Attachment { index: Some(index), ..planned(number) };
     drop(rules);
     configure(&links, number, &namespaces.net).inspect_err(|_| {
         // The first error is the one to tell of; the cable goes with the box at the latest.
@@ -130,8 +133,13 @@ fn name(number: u32) -> String {
 }
 
 fn is_ours(interface: &str) -> bool {
-    let number = interface.strip_prefix(PREFIX).and_then(|number| number.parse().ok());
-    number.is_some_and(|number: u32| number < NETWORKS && name(number) == interface)
+    number_of(interface).is_some()
+}
+
+/// The number in a name of ours.
+fn number_of(interface: &str) -> Option<u32> {
+    let number = interface.strip_prefix(PREFIX)?.parse().ok()?;
+    (number < NETWORKS && name(number) == interface).then_some(number)
 }
 
 /// One of the four addresses of a network: 1 is the host's, 2 is the box's.
@@ -145,20 +153,17 @@ fn planned(number: u32) -> Attachment {
         helper: None,
         interface: Some(name(number)),
         index: None,
-        subnet: Some(format!("{}/30", address(number, 0))),
+        subnet: Some(format!("{}/{BITS}", address(number, 0))),
     }
 }
 
-/// Makes the cable under the planned name, or under the next free one. Answers the network's number and the link's.
-fn add_cable(links: &Links, attachment: &mut Attachment, net: &OwnedFd) -> Result<(u32, u32)> {
-    let planned_name = attachment.interface.clone().unwrap_or_default();
-    let start: u32 = planned_name.strip_prefix(PREFIX).and_then(|number| number.parse().ok()).unwrap_or(0);
+/// Makes the cable under the name of this number, or under the next free one. Answers the network's number and the link's.
+fn add_cable(links: &Links, start: u32, net: &OwnedFd) -> Result<(u32, u32)> {
     for step in 0..ATTEMPTS_MAX {
-        let number = (start % NETWORKS + step) % NETWORKS;
+        let number = (start + step) % NETWORKS;
         match links.add_cable(&name(number), INSIDE, net.as_fd()) {
             Ok(()) => {
                 let index = links.index(&name(number)).map_err(|error| Error::io("look at a cable", error))?;
-                *attachment = Attachment { index: Some(index), ..planned(number) };
                 return Ok((number, index));
             }
             Err(error) if is(&error, rustix::io::Errno::EXIST) => {}

@@ -14,7 +14,7 @@ use box_core::{Error, Result};
 use rustix::thread::UnshareFlags;
 
 use super::rules::Rules;
-use super::{Links, add_cable, configure, in_a_thread, inside, name, planned, put_away, switch_off};
+use super::{Links, add_cable, configure, in_a_thread, inside, name, put_away, switch_off};
 use crate::network::{Obstacle, netlink, open_read};
 
 /// How long the refusal may take.
@@ -67,8 +67,7 @@ fn try_out(server: IpAddr) -> Result<Outcome> {
     let links = Links::open()?;
     let mut rules = Rules::lock()?;
     let net = new_network()?;
-    let mut attachment = planned(0);
-    let (number, index) = add_cable(&links, &mut attachment, &net)?;
+    let (number, index) = add_cable(&links, 0, &net)?;
     let tried = rules.enforce_with(&last_rule(&name(number))).and_then(|()| {
         configure(&links, number, &net)?;
         inside(&net, || TcpStream::connect_timeout(&SocketAddr::new(server, NAMES_PORT), PATIENCE))
