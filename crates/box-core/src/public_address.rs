@@ -1,13 +1,29 @@
 //! Machines that a stranger may have us speak with.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-/// Whether a machine is one that anybody can reach: none of ours, and none that only we can reach.
+/// Answers virtual machines of one cloud with what is theirs alone, at an address that looks like anybody's.
+const CLOUD_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
+/// Whether a machine is one that anybody can reach: not this one, and none that only this one can reach.
 pub fn is_public(address: IpAddr) -> bool {
-    match address.to_canonical() {
+    let address = address.to_canonical();
+    let is_global = match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
-    }
+    };
+    is_global && !is_own(address)
+}
+
+/// Whether this machine has an address. The kernel chooses from which of its addresses it would speak with another, and speaks
+/// with its own from the same. Nothing is sent.
+fn is_own(address: IpAddr) -> bool {
+    let any = if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+    let chosen = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    chosen.is_ok_and(|chosen| chosen.ip() == address)
 }
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
@@ -18,6 +34,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !(is_shared
         || is_special
         || is_for_benchmarks
+        || address == CLOUD_HOST
         || address.is_private()
         || address.is_loopback()
         || address.is_link_local()
@@ -55,6 +72,7 @@ mod tests {
             "255.255.255.255",
             "240.0.0.1",
             "192.0.0.192",
+            "168.63.129.16",
             "198.18.0.1",
             "192.0.2.1",
             "::1",
@@ -75,5 +93,11 @@ mod tests {
         for text in ours {
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_its_own() {
+        assert!(is_own(Ipv4Addr::LOCALHOST.into()));
+        assert!(!is_own(Ipv4Addr::new(1, 1, 1, 1).into()));
     }
 }

@@ -157,7 +157,7 @@ fn missing(name: &ImageName, reason: &str) -> Error {
 
 /// Runs what waits for the disk where that harms nobody.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
+    match box_core::tasks::blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Error::io("running in the background", std::io::Error::other(error))),
     }

@@ -94,18 +94,10 @@ impl Registry {
     async fn fetch_blob(&self, store: &Arc<Store>, layer: &Descriptor, progress: &Progress) -> Result<(), Failure> {
         let mut answer = self.ask(&self.blob_path(&layer.digest), None).await?;
         let (pieces, written) = start_writing(store, layer);
-        let mut done = 0;
-        while let Some(piece) = answer.piece().await? {
-            done += piece.len() as u64;
-            // A writer that has ended says why itself.
-            if pieces.send(Piece::Bytes(piece)).await.is_err() {
-                break;
-            }
-            report(progress, layer, done);
-        }
-        drop(pieces.send(Piece::End).await);
-        drop(pieces);
-        written.await.map_err(|error| Error::io("storing a layer", std::io::Error::other(error)))?
+        let copied = copy(&mut answer, pieces, layer, progress).await;
+        // Waiting for the writer after a failure too means that an attempt leaves nothing behind when it returns.
+        let written = written.await.map_err(|error| Error::io("storing a layer", std::io::Error::other(error)))?;
+        copied.and(written)
     }
 
     fn blob_path(&self, digest: &Digest) -> String {
@@ -184,6 +176,26 @@ impl Registry {
     }
 }
 
+/// Hands a blob to its writer piece by piece. Without [`Piece::End`] the writer discards what it has.
+async fn copy(
+    answer: &mut Answer,
+    pieces: mpsc::Sender<Piece>,
+    layer: &Descriptor,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let mut done = 0;
+    while let Some(piece) = answer.piece().await? {
+        done += piece.len() as u64;
+        // A writer that has ended returns its own error.
+        if pieces.send(Piece::Bytes(piece)).await.is_err() {
+            return Ok(());
+        }
+        report(progress, layer, done);
+    }
+    drop(pieces.send(Piece::End).await);
+    Ok(())
+}
+
 fn report(progress: &Progress, layer: &Descriptor, done_bytes: u64) {
     let part = layer.digest.short().to_owned();
     progress(&PullStep { part, done_bytes, total_bytes: Some(layer.size) });
@@ -211,7 +223,7 @@ type Written = tokio::task::JoinHandle<Result<(), Failure>>;
 fn start_writing(store: &Arc<Store>, layer: &Descriptor) -> (mpsc::Sender<Piece>, Written) {
     let (pieces, mut coming) = mpsc::channel(PIECES_MAX);
     let (store, layer) = (Arc::clone(store), layer.clone());
-    let written = tokio::task::spawn_blocking(move || {
+    let written = box_core::tasks::blocking(move || {
         let mut writer = BlobWriter::begin(&store, layer.size)?;
         loop {
             match coming.blocking_recv() {

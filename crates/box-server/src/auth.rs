@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use crate::app::App;
 use crate::failure::Failure;
 use crate::gate::Peer;
-use crate::limits;
+use crate::{limits, seats};
 
 /// Before this, a subprotocol of a WebSocket is a token. Browsers cannot set any other header there.
 const PROTOCOL_PREFIX: &str = "bearer.";
@@ -170,6 +170,7 @@ pub(crate) async fn identify(app: &App, scope: Scope, head: &Parts) -> Result<Ca
 async fn identify_any(app: &App, scopes: &[Scope], head: &Parts) -> Result<Caller, Failure> {
     let peer = head.extensions.get::<Peer>().copied().ok_or_else(Failure::unauthorized)?;
     let caller = app.tokens().caller(peer, &shown(&head.headers)).await?;
+    seats::trust(&head.extensions);
     let mut missing = None;
     for scope in scopes {
         match caller.require(*scope) {

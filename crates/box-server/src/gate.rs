@@ -109,8 +109,19 @@ impl Gate {
             return Ok(());
         }
         let host = self.check_host(peer, request)?;
-        if host.as_ref().is_some_and(|host| self.is_service(&host.host)) {
-            return Ok(());
+        if let Some(named) = host.as_ref().and_then(|host| self.sandbox(&host.host)) {
+            // A page of a sandbox has this name as its origin. Whatever headers it adds, it must reach nothing but that sandbox.
+            if !crate::e2b::is_meant_for(request, &named) {
+                let message = "this name is for one port of one sandbox, and the request is for something else";
+                let failure = Failure::new(StatusCode::FORBIDDEN, "forbidden", message).detail("host_not_allowed");
+                return Err(
+                    failure.hint("send it to the address of the API, or without E2b-Sandbox-Id and E2b-Sandbox-Port")
+                );
+            }
+            // Which pages may use a program's own port is that program's decision.
+            if !matches!(named.port, ENVD_PORT | INTERPRETER_PORT) {
+                return Ok(());
+            }
         }
         self.check_origin(host.as_ref(), request.headers())
     }
@@ -151,11 +162,9 @@ impl Gate {
         })
     }
 
-    /// Whether a name is that of a program's own port of a sandbox. Which pages may use it is that program's matter: what it serves
-    /// has an origin of its own, and nothing of ours is opened there.
-    fn is_service(&self, host: &str) -> bool {
-        let is_own = |named: SandboxHost| !matches!(named.port, ENVD_PORT | INTERPRETER_PORT);
-        self.is_sandbox(host) && SandboxHost::parse(host).is_some_and(is_own)
+    /// The sandbox and port that a name below our domain stands for.
+    fn sandbox(&self, host: &str) -> Option<SandboxHost> {
+        SandboxHost::parse(host).filter(|_| self.is_sandbox(host))
     }
 
     /// A page is ours when it was loaded from where its request goes now.
@@ -342,6 +351,26 @@ mod tests {
             request.extensions_mut().insert(tcp());
             with.check(&request).is_ok()
         };
+        let forged = |host: &str, path: &str, id: &str, port: &str| {
+            let request = Request::builder().uri(path).header("host", host);
+            let request = request.header("e2b-sandbox-id", id).header("e2b-sandbox-port", port);
+            let mut request = request.body(axum::body::Body::empty()).unwrap();
+            request.extensions_mut().insert(tcp());
+            with.check(&request).is_ok()
+        };
+        for (path, id, port) in [("/sandboxes", "x", "49983"), ("/sandboxes", "abc", "49983"), ("/", "def", "3000")] {
+            assert!(
+                !forged("3000-abc.sand.example", path, id, port),
+                "{path} of {id} at {port}, asked by a page of a sandbox"
+            );
+            assert!(forged("localhost", path, id, port), "{path} of {id} at {port}, asked by a client");
+        }
+        assert!(
+            !forged("49983-abc.sand.example", "/sandboxes", "abc", "49983"),
+            "a page of envd is no page of the server"
+        );
+        assert!(forged("49983-abc.sand.example", "/files", "abc", "49983"), "what clients send");
+        assert!(forged("3000-abc.sand.example", "/", "abc", "3000"));
         assert!(from_page("3000-abc.sand.example"), "a program of a sandbox decides itself who may use it");
         assert!(!from_page("49983-abc.sand.example") && !from_page("api.sand.example"));
         for host in ["49983-abc.evil.example", "49983-abc.x.sand.example", "49983-abcsand.example", "www.sand.example"]

@@ -1,25 +1,33 @@
 //! Connections that are kept between two requests, and for how long.
 //!
 //! Clients with a pool take any connection of it for the next request, and some give up when we have just closed that one. So a
-//! connection over which something good was asked may be idle for longer than those pools keep it. Whoever has asked for
-//! nothing yet, or only for what was refused, has no such time; and nobody has it once a head has begun.
+//! connection over which a good token was shown may be idle for longer than those pools keep it; any other only for seconds. A
+//! connection over which only refused requests came is closed with the answer, and the answer says so, so that no pool takes it again.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::response::Response;
+use http::HeaderValue;
 use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::limits;
+use crate::seats::Seat;
 
 /// What a connection is at. Its stream and its requests share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Stage(Arc<Mutex<At>>);
+pub(crate) struct Stage {
+    at: Arc<Mutex<At>>,
+    /// Whether any answer so far was good.
+    is_good: Arc<AtomicBool>,
+    seat: Seat,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
@@ -33,23 +41,27 @@ enum At {
 
 impl Stage {
     /// That of a connection that begins now.
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(At::Head(Instant::now() + limits::HEADER_TIME_MAX))))
+    pub(crate) fn new(seat: Seat) -> Self {
+        let at = At::Head(Instant::now() + limits::HEADER_TIME_MAX);
+        Self { at: Arc::new(Mutex::new(at)), is_good: Arc::default(), seat }
     }
 
     /// A request has come.
     pub(crate) fn begin(&self) {
         *self.lock() = At::Request;
+        self.seat.set_waiting(false);
     }
 
     /// The answer is there; what follows its last byte is for the next request.
-    pub(crate) fn end_with(&self, response: Response) -> Response {
+    pub(crate) fn end_with(&self, mut response: Response) -> Response {
         if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
             return response;
         }
         let is_good = response.status().as_u16() < 400;
-        let idle = if is_good { limits::IDLE_TIME_MAX } else { limits::HEADER_TIME_MAX };
-        let ending = Ending { stage: self.clone(), idle };
+        if !self.is_good.fetch_or(is_good, Ordering::Relaxed) && !is_good {
+            response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        let ending = Ending { stage: self.clone() };
         response.map(|body| Body::new(Answer { body, _ending: ending }))
     }
 
@@ -69,7 +81,7 @@ impl Stage {
     }
 
     fn lock(&self) -> MutexGuard<'_, At> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,12 +89,14 @@ impl Stage {
 #[derive(Debug)]
 struct Ending {
     stage: Stage,
-    idle: std::time::Duration,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        *self.stage.lock() = At::Idle(Instant::now() + self.idle);
+        let Stage { seat, .. } = &self.stage;
+        let time = if seat.is_trusted() { limits::IDLE_TIME_MAX } else { limits::STRANGER_IDLE_TIME_MAX };
+        *self.stage.lock() = At::Idle(Instant::now() + time);
+        seat.set_waiting(true);
     }
 }
 

@@ -21,6 +21,7 @@ mod range;
 mod rest;
 mod routes;
 mod rpc;
+mod seats;
 mod serve;
 mod signal;
 mod skill_door;

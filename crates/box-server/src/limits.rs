@@ -121,13 +121,19 @@ pub(crate) const HEADERS_MAX: usize = 64;
 pub(crate) const HEADER_BYTES_MAX: usize = 32 << 10;
 /// Time for the head of a request, counted from its first byte, and for a new connection from its beginning.
 pub(crate) const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a connection is kept on which nothing is asked, when something good was asked before. Pools of clients keep theirs for
+/// How long a connection is kept on which nothing is asked, when a good token was shown on it before. Pools of clients keep theirs for
 /// up to five minutes.
 pub(crate) const IDLE_TIME_MAX: Duration = Duration::from_secs(320);
 /// Time for a TLS handshake.
 pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Connections at once, of all listeners together.
+/// The same on a connection over which no good token was shown.
+pub(crate) const STRANGER_IDLE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Connections at once on which a good token was shown.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
+/// Connections at once on which none was shown. One more takes the place of another.
+pub(crate) const STRANGERS_MAX: usize = 512;
+/// Connections at once by the Unix socket.
+pub(crate) const LOCAL_CONNECTIONS_MAX: usize = 256;
 /// How long a peer may take nothing of what we write before it is given up.
 pub(crate) const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How long running requests may go on after the server was asked to stop.

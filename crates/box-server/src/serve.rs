@@ -1,10 +1,10 @@
 //! Connections: accepted up to a number, served, and ended in order.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use box_core::tasks::Start as _;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -13,7 +13,6 @@ use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -23,6 +22,7 @@ use crate::kept::{Kept, Stage};
 use crate::limits;
 use crate::listen::UnixDoor;
 use crate::rpc::LangBot;
+use crate::seats::{Seat, Seats};
 use crate::stream::Patient;
 
 /// How long accepting rests when the machine has no room for another connection.
@@ -33,14 +33,13 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 pub(crate) struct Server {
     app: App,
     router: Router,
-    places: Arc<Semaphore>,
+    seats: Seats,
 }
 
 impl Server {
     /// A server for a door.
     pub(crate) fn new(app: App, router: Router) -> Self {
-        let places = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
-        Self { app, router, places }
+        Self { app, router, seats: Seats::new() }
     }
 
     /// The LangBot door.
@@ -92,11 +91,11 @@ impl Server {
 
     async fn accept_tcp(&self, listener: TcpListener, tls: Option<TlsAcceptor>) {
         loop {
-            let place = self.place().await;
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    let connection = self.clone().serve_tcp(stream, tls.clone(), place);
-                    self.app.tasks().spawn(connection);
+                Ok((stream, remote)) => {
+                    let seat = self.seats.take(remote.ip());
+                    let connection = self.clone().serve_tcp(stream, tls.clone(), seat);
+                    self.app.tasks().start(connection);
                 }
                 Err(error) => rest_after(&error).await,
             }
@@ -105,12 +104,12 @@ impl Server {
 
     async fn accept_unix(&self, door: UnixDoor) {
         loop {
-            let place = self.place().await;
+            let seat = self.seats.take_local().await;
             match door.listener.accept().await {
                 Ok((stream, _)) => {
                     let server = self.clone();
-                    self.app.tasks().spawn(async move {
-                        server.serve(Patient::new(stream, place), Peer::Unix, Scheme::Http).await;
+                    self.app.tasks().start(async move {
+                        server.serve(Patient::new(stream, seat.clone()), seat, Peer::Unix, Scheme::Http).await;
                     });
                 }
                 Err(error) => rest_after(&error).await,
@@ -118,39 +117,37 @@ impl Server {
         }
     }
 
-    /// Waits until there is room for another connection. Who comes meanwhile waits in the kernel's queue.
-    async fn place(&self) -> OwnedSemaphorePermit {
-        match Arc::clone(&self.places).acquire_owned().await {
-            Ok(place) => place,
-            // It is never closed.
-            Err(_) => std::future::pending().await,
-        }
-    }
-
-    async fn serve_tcp(self, stream: TcpStream, tls: Option<TlsAcceptor>, place: OwnedSemaphorePermit) {
+    async fn serve_tcp(self, stream: TcpStream, tls: Option<TlsAcceptor>, seat: Seat) {
         let (Ok(local), Ok(remote)) = (stream.local_addr(), stream.peer_addr()) else { return };
         prepare(&stream);
-        let (peer, stream) = (Peer::Tcp { local, remote }, Patient::new(stream, place));
-        let Some(tls) = tls else { return self.serve(stream, peer, Scheme::Http).await };
+        let (peer, stream) = (Peer::Tcp { local, remote }, Patient::new(stream, seat.clone()));
+        let Some(tls) = tls else { return self.serve(stream, seat, peer, Scheme::Http).await };
         let handshake = tokio::select! {
             () = self.app.closing().cancelled() => return,
             handshake = timeout(limits::HANDSHAKE_TIME_MAX, tls.accept(stream)) => handshake,
         };
         match handshake {
-            Ok(Ok(stream)) => self.serve(stream, peer, Scheme::Https).await,
+            Ok(Ok(stream)) => self.serve(stream, seat, peer, Scheme::Https).await,
             Ok(Err(error)) => tracing::debug!(error = %error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         }
     }
 
-    async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: Peer, scheme: Scheme) {
+    async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        seat: Seat,
+        peer: Peer,
+        scheme: Scheme,
+    ) {
         let router = TowerToHyperService::new(self.router.clone());
-        let stage = Stage::new();
+        let stage = Stage::new(seat.clone());
         let stream = Kept::new(stream, stage.clone());
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             stage.begin();
             request.extensions_mut().insert(peer);
             request.extensions_mut().insert(scheme);
+            request.extensions_mut().insert(seat.clone());
             let (stage, answer) = (stage.clone(), hyper::service::Service::call(&router, request));
             async move { answer.await.map(|response| stage.end_with(response)) }
         });

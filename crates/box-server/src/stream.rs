@@ -6,23 +6,35 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::limits;
+use crate::seats::Seat;
 
 /// A connection that breaks when the peer takes nothing of what is written for a while. It also holds the place of the
 /// connection among all, for as long as it lives, whatever protocol it came to speak.
 pub(crate) struct Patient<S> {
     inner: S,
     give_up: Option<Pin<Box<Sleep>>>,
-    _place: OwnedSemaphorePermit,
+    lost: Pin<Box<WaitForCancellationFutureOwned>>,
+    _seat: Seat,
 }
 
 impl<S> Patient<S> {
     /// Wraps a connection.
-    pub(crate) fn new(inner: S, place: OwnedSemaphorePermit) -> Self {
-        Self { inner, give_up: None, _place: place }
+    pub(crate) fn new(inner: S, seat: Seat) -> Self {
+        Self { inner, give_up: None, lost: Box::pin(seat.lost()), _seat: seat }
+    }
+
+    /// Breaks the connection when another one takes its place.
+    fn check_seat(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.lost.as_mut().poll(context) {
+            Poll::Ready(()) => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "too many connections without a token"))
+            }
+            Poll::Pending => Ok(()),
+        }
     }
 
     /// Passes on what became of a write, and gives up when nothing came of it for too long.
@@ -44,12 +56,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check_seat(context)?;
         Pin::new(&mut self.inner).poll_read(context, buffer)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check_seat(context)?;
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
         self.watch(context, written)
     }
@@ -80,32 +94,30 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::seats::Seats;
+
+    const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_takes_nothing_is_given_up() {
-        let places = Arc::new(Semaphore::new(1));
         let (near, far) = tokio::io::duplex(16);
-        let mut near = Patient::new(near, Arc::clone(&places).acquire_owned().await.unwrap());
+        let mut near = Patient::new(near, Seats::new().take(ADDRESS));
         let started = Instant::now();
         let error = near.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed(), limits::WRITE_PAUSE_MAX);
-        assert_eq!(places.available_permits(), 0);
         drop((near, far));
-        assert_eq!(places.available_permits(), 1, "its place is free again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_reader_is_waited_for() {
-        let places = Arc::new(Semaphore::new(1));
         let (near, mut far) = tokio::io::duplex(16);
-        let mut near = Patient::new(near, places.acquire_owned().await.unwrap());
+        let mut near = Patient::new(near, Seats::new().take(ADDRESS));
         let reading = tokio::spawn(async move {
             let mut piece = [0; 16];
             for _ in 0..4 {

@@ -55,6 +55,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Unary<T> {
     type Rejection = UnaryError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, UnaryError> {
+        if crate::body::check_is_json(request.headers()).is_err() {
+            let message = "the message must be JSON; send it with Content-Type: application/json";
+            return Err(UnaryError(RpcError::new(Code::InvalidArgument, message)));
+        }
         let body = axum::body::to_bytes(request.into_body(), limits::MESSAGE_BYTES_MAX).await;
         let bytes = body.map_err(|error| UnaryError(unreadable(&error)))?;
         // An empty message has every field as it is when nobody says.

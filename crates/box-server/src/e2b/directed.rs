@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 
 use super::refusal::Refusal;
 use crate::app::App;
+use crate::seats;
 
 /// The header with what opens the inside of a sandbox.
 pub(crate) const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
@@ -82,6 +83,7 @@ impl FromRequestParts<App> for Directed {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
         let addressed = addressed(parts)?;
         check_access(&addressed.row, parts)?;
+        seats::trust(&parts.extensions);
         addressed.reach(app).await
     }
 }
@@ -96,6 +98,8 @@ impl FromRequestParts<App> for OpenDirected {
         } else {
             addressed.admits(&parts.headers)?;
         }
+        // The name of a sandbox cannot be guessed, and clients that have nothing else keep their connections too.
+        seats::trust(&parts.extensions);
         addressed.reach(app).await.map(Self)
     }
 }

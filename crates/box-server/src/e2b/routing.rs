@@ -110,6 +110,11 @@ async fn address(app: &App, meant: Meant) -> Result<Option<Addressed>, Refusal> 
     Ok(Some(Addressed { sandbox, row, port }))
 }
 
+/// Whether a request goes to this port of this sandbox, by the same decision that leads it there.
+pub(crate) fn is_meant_for(request: &Request, named: &SandboxHost) -> bool {
+    matches!(meant(request), Meant::Named(sandbox, port) if sandbox == named.sandbox && port == named.port)
+}
+
 fn meant(request: &Request) -> Meant {
     let headers = request.headers();
     match (headers.get(SANDBOX_ID), headers.get(SANDBOX_PORT)) {

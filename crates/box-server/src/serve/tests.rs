@@ -55,6 +55,11 @@ async fn slow() -> (Running, Arc<Notify>, Arc<Notify>) {
         }
     };
     let router = Router::new().route("/slow", get(handler)).route("/fast", get(|| async { "fast" }));
+    let token = async |request: axum::extract::Request| {
+        crate::seats::trust(request.extensions());
+        "token"
+    };
+    let router = router.route("/token", get(token));
     (run(Server::new(app().await, router)).await, asked, go)
 }
 
@@ -120,17 +125,38 @@ async fn a_head_that_comes_too_slowly_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_kept_for_longer_once_something_good_was_asked() {
-    for (path, kept_for) in [("/fast", limits::IDLE_TIME_MAX), ("/missing", limits::HEADER_TIME_MAX)] {
+async fn a_connection_is_kept_for_longer_once_a_good_token_was_shown() {
+    let (seconds, minutes) = (limits::STRANGER_IDLE_TIME_MAX, limits::IDLE_TIME_MAX);
+    let cases = [
+        (&["/fast"][..], seconds),
+        (&["/fast", "/missing"], seconds),
+        (&["/token"], minutes),
+        (&["/fast", "/token", "/missing"], minutes),
+    ];
+    for (paths, expected) in cases {
         let (running, ..) = slow().await;
-        let mut stream = send(&running, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+        let mut stream = send(&running, "").await;
         let mut answer = [0; 512];
-        assert!(stream.read(&mut answer).await.unwrap() > 0);
+        for path in paths {
+            stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).await.unwrap();
+            assert!(stream.read(&mut answer).await.unwrap() > 0);
+        }
         let answered = tokio::time::Instant::now();
         assert_eq!(rest(stream).await, "");
         let kept = answered.elapsed();
-        assert!(kept >= kept_for && kept <= kept_for + Duration::from_secs(1), "{path}: {kept:?}");
+        assert!(kept >= expected && kept <= expected + Duration::from_secs(1), "{paths:?}: {kept:?}");
     }
+}
+
+/// A pool that took it again could find it closed.
+#[tokio::test(start_paused = true)]
+async fn a_connection_over_which_nothing_good_was_asked_is_closed_with_the_answer() {
+    let (running, ..) = slow().await;
+    let stream = send(&running, "GET /missing HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let started = tokio::time::Instant::now();
+    let answer = rest(stream).await.to_lowercase();
+    assert!(answer.contains(" 404 ") && answer.contains("connection: close"), "{answer}");
+    assert!(started.elapsed() < limits::HEADER_TIME_MAX, "it was closed by a deadline");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,17 +185,24 @@ async fn a_head_that_is_too_large_is_refused() {
     assert!(rest(send(&running, &many).await).await.starts_with("HTTP/1.1 431"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn one_more_connection_than_there_are_places_waits_for_one() {
-    let router = Router::new().route("/fast", get(|| async { "fast" }));
-    let server = Server { places: Arc::new(Semaphore::new(1)), ..Server::new(app().await, router) };
-    let running = run(server).await;
-    let mut first = send(&running, "GET /fast HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+#[tokio::test]
+async fn strangers_keep_no_caller_with_a_token_out() {
+    let (running, ..) = slow().await;
+    let mut known = send(&running, "GET /token HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     let mut answer = [0; 512];
-    assert!(first.read(&mut answer).await.unwrap() > 0, "the first has the place");
-    let mut second = send(&running, &ask("/fast")).await;
-    let early = timeout(Duration::from_millis(50), second.read(&mut answer)).await;
-    assert!(early.is_err(), "the second is not served yet");
-    drop(first);
-    assert!(rest(second).await.ends_with("fast"));
+    assert!(known.read(&mut answer).await.unwrap() > 0);
+    let mut strangers = Vec::new();
+    for _ in 0..limits::STRANGERS_MAX + 8 {
+        let mut stranger = send(&running, "GET /fast HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        assert!(stranger.read(&mut answer).await.unwrap() > 0, "a newcomer is served");
+        strangers.push(stranger);
+    }
+    let last = strangers.pop().unwrap();
+    for lost in strangers.drain(..8) {
+        assert_eq!(rest(lost).await, "", "the oldest gave its place up");
+    }
+    assert!(rest(send(&running, &ask("/token")).await).await.ends_with("token"), "a new caller comes in");
+    known.write_all(ask("/fast").as_bytes()).await.unwrap();
+    assert!(rest(known).await.ends_with("fast"), "a caller that was there is served");
+    drop((strangers, last));
 }

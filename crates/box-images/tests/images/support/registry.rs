@@ -25,11 +25,10 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// A registry that gives to everybody; nothing where there is none, which is told.
-    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
+    /// A registry that gives to everybody. Where there is none, the test is skipped.
     pub(crate) fn start() -> Option<Self> {
         if !Path::new(PROGRAM).exists() {
-            println!("skipped: there is no {PROGRAM}; install docker-registry");
+            skip(&format!("there is no {PROGRAM}; apt-get install docker-registry"));
             return None;
         }
         Some(Self::run("", Vec::new()))
@@ -100,6 +99,13 @@ impl Registry {
         let blobs = self.directory.path().join("data/docker/registry/v2/blobs/sha256");
         blobs.join(&digits[..2]).join(digits).join("data")
     }
+}
+
+/// Reports that the running test is skipped: what is missing, and how to get it.
+#[expect(clippy::print_stderr, reason = "a skipped test must be visible")]
+fn skip(reason: &str) {
+    let thread = std::thread::current();
+    eprintln!("skipped: {}::{}: {reason}", env!("CARGO_PKG_NAME"), thread.name().unwrap_or("unnamed"));
 }
 
 impl Drop for Registry {

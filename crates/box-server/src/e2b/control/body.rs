@@ -16,7 +16,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
     type Rejection = E2bFailure;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, E2bFailure> {
+        let kind = body::check_is_json(request.headers());
         let bytes = body::read_all(request, limits::BODY_BYTES_MAX).await?;
+        // A page of another origin can send other kinds without being asked whether it may.
+        if !bytes.is_empty() {
+            kind?;
+        }
         let text = if bytes.is_empty() { &b"{}"[..] } else { &bytes };
         let bad = |error: serde_json::Error| E2bFailure::invalid(format!("the body cannot be read: {error}"));
         serde_json::from_slice(text).map(Self).map_err(bad)

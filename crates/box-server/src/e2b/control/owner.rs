@@ -28,6 +28,7 @@ impl FromRequestParts<App> for Owner {
         let peer = parts.extensions.get::<Peer>().copied().ok_or_else(refused)?;
         let key = shown(&parts.headers).ok_or_else(refused)?;
         let caller = app.tokens().owner_of_key(peer, key).await?.ok_or_else(refused)?;
+        crate::seats::trust(&parts.extensions);
         caller.require(Scope::Exec)?;
         tracing::Span::current().record("caller.subject", caller.subject.as_str());
         Ok(Self(caller))

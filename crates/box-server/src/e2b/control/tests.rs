@@ -301,3 +301,16 @@ async fn templates_and_teams_can_be_looked_at() {
     assert_eq!(door.ask(0, "GET", "/teams", Value::Null).await.1[0]["teamID"], json!("default"));
     assert_eq!(door.visitor.send("GET", "/health", &[], Value::Null).await.0, 200);
 }
+
+#[tokio::test]
+async fn a_body_that_says_it_is_no_json_is_refused() {
+    let door = Door::open().await;
+    let key = door.keys[0].clone();
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
+        let headers = [("x-api-key", key.as_str()), ("content-type", kind)];
+        let asked = json!({ "templateID": "base" });
+        let (status, _, told) = door.visitor.send("POST", "/v2/sandboxes", &headers, asked).await;
+        assert_eq!(status, 415, "{kind}: {told}");
+    }
+    assert!(door.ids(0, "/v2/sandboxes").await.is_empty());
+}

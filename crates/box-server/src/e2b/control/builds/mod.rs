@@ -12,6 +12,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use box_core::Caller;
 use box_core::store::{TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
+use box_core::tasks::Start as _;
 use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -125,7 +126,7 @@ pub(super) async fn start(
     let plan = run::Plan { row, origin, steps, start_cmd: asked.start_cmd, ready_cmd: asked.ready_cmd };
     let log = app.e2b().builds().begin(&plan.row.key);
     let building = app.clone();
-    app.tasks().spawn(async move { run::run(&building, &caller, plan, &log).await });
+    app.tasks().start(async move { run::run(&building, &caller, plan, &log).await });
     Ok(StatusCode::ACCEPTED)
 }
 

@@ -25,7 +25,7 @@ async fn requested(door: &Door, name: &str) -> (String, String) {
 
 /// Waits for the end of a build.
 async fn ended(door: &Door, template: &str, build: &str) -> Value {
-    for _ in 0..500 {
+    for _ in 0..3000 {
         let path = format!("/templates/{template}/builds/{build}/status?logsOffset=0");
         let (status, told) = door.ask(0, "GET", &path, Value::Null).await;
         assert_eq!(status, 200, "{told}");
@@ -88,7 +88,7 @@ async fn files_are_sent_once_to_where_the_server_says() {
     let path = format!("/v2/templates/{template}/builds/{build}");
     assert_eq!(door.ask(0, "POST", &path, json!({ "fromImage": "e2bdev/base" })).await.0, 202);
     ended(&door, &template, &build).await;
-    for _ in 0..500 {
+    for _ in 0..3000 {
         if directory.path().join("templates").read_dir().unwrap().count() == 0 {
             break;
         }
