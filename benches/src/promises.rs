@@ -32,6 +32,12 @@ const ALL: &[Promise] = &[
         measured: |report| report.timing(launch::WHOLE).map(|it| it.summary.p99_ms / it.summary.p50_ms),
     },
     Promise {
+        name: "oneshot_over_bwrap",
+        text: "`strongbox run -- true` as a program, over one bwrap run of the same box (p50)",
+        bound: Bound::AtMost(1.5),
+        measured: |report| ratio(report, launch::PROGRAM, launch::BWRAP),
+    },
+    Promise {
         name: "live_exec",
         text: "exec of `true` in a live box, over a bare fork+exec (p50)",
         bound: Bound::AtMost(2.0),

@@ -18,13 +18,14 @@ pub(crate) const FLOOR: &str = "bare fork+exec";
 pub(crate) const BWRAP: &str = "bwrap, the same box";
 /// A whole life of a box of ours.
 pub(crate) const WHOLE: &str = "strongbox create+exec+destroy";
+/// The same by the command line, from the start of the program to its end.
+pub(crate) const PROGRAM: &str = "strongbox run (program)";
 /// A command in a box that is there already.
 pub(crate) const LIVE: &str = "strongbox exec in a live box";
 
 const CREATE: &str = "strongbox create";
 const FIRST_EXEC: &str = "strongbox first exec";
 const DESTROY: &str = "strongbox destroy";
-const PROGRAM: &str = "strongbox run (program)";
 
 /// Rounds before anything counts: caches fill, and a peer that cannot run here shows it.
 const WARM_UP_ROUNDS: u32 = 5;
@@ -145,7 +146,7 @@ fn relate(report: &mut Report) {
     for name in names {
         match name {
             FLOOR => {}
-            WHOLE => report.relate(name, BWRAP),
+            WHOLE | PROGRAM => report.relate(name, BWRAP),
             CREATE | FIRST_EXEC | DESTROY => report.relate(name, WHOLE),
             _ => report.relate(name, FLOOR),
         }

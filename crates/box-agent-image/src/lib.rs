@@ -9,6 +9,17 @@ use rustix::fs::{MemfdFlags, SealFlags};
 /// The agent as a static program.
 pub static AGENT: &[u8] = include_bytes!(env!("STRONGBOX_AGENT"));
 
+/// The SHA-256 of the agent, in hexadecimal digits.
+const DIGEST: &str = env!("STRONGBOX_AGENT_DIGEST");
+
+/// Digits of the digest that tell the file of one version from those of others.
+const NAME_DIGITS: usize = 16;
+
+/// The name of a file or volume that holds this version of the agent.
+pub fn name() -> String {
+    format!("agent-{}", &DIGEST[..NAME_DIGITS])
+}
+
 /// A descriptor of the agent in memory that nobody can change any more, made once per process.
 ///
 /// A box can reach the file that its first process was executed from (`/proc/1/exe`). This one cannot be written, replaced or

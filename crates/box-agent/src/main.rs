@@ -122,3 +122,10 @@ fn report_failure(control: &OwnedFd, failure: &setup::Failure) -> i32 {
     let _ = control::send_report(control, &report);
     5
 }
+
+/// Reports that the running test is skipped: what is missing, and how to get it.
+#[cfg(test)]
+fn skip(reason: &str) {
+    let thread = std::thread::current();
+    eprintln!("skipped: {}::{}: {reason}", env!("CARGO_PKG_NAME"), thread.name().unwrap_or("unnamed"));
+}

@@ -59,6 +59,13 @@ impl Opened {
         }
     }
 
+    /// Says that no more boxes are going to be made, so that what only making one needs is given back while the last is in use.
+    pub(crate) async fn retire(&self) {
+        if let Self::Native(native) = self {
+            native.retire().await;
+        }
+    }
+
     /// Ends it. What an instance of this process alone has made is removed.
     pub(crate) async fn close(self) {
         match self {

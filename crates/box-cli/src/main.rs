@@ -27,19 +27,36 @@ mod values;
 
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
+use clap::{Args, FromArgMatches};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 use crate::exit::EXIT_OWN_ERROR;
 use crate::fault::Fault;
-use crate::options::{Cli, Verb};
+use crate::options::{Cli, RunOptions, Verb};
 
 fn main() -> ExitCode {
-    let typed = help::command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
-    let cli = match typed {
-        Ok(cli) => cli,
-        Err(error) => return usage(&error),
-    };
-    ExitCode::from(obey(&cli.verb).unwrap_or_else(|fault| fault.report()))
+    match typed() {
+        Ok(verb) => ExitCode::from(obey(&verb).unwrap_or_else(|fault| fault.report())),
+        Err(error) => usage(&error),
+    }
+}
+
+fn typed() -> Result<Verb, clap::Error> {
+    if let Some(options) = typed_run() {
+        return Ok(Verb::Run(Box::new(options)));
+    }
+    let matches = help::command().try_get_matches()?;
+    Cli::from_arg_matches(&matches).map(|cli| cli.verb)
+}
+
+/// The options of `strongbox run`, read without building the parser of all other commands, which takes longer than the reading. What
+/// cannot be read this way is read, and explained, by the whole parser.
+fn typed_run() -> Option<RunOptions> {
+    let typed: Vec<_> = std::env::args_os().skip(1).collect();
+    typed.first().filter(|verb| *verb == "run")?;
+    let matches = RunOptions::augment_args(clap::Command::new("run")).try_get_matches_from(typed).ok()?;
+    RunOptions::from_arg_matches(&matches).ok()
 }
 
 fn obey(verb: &Verb) -> Result<u8, Fault> {
@@ -90,8 +107,10 @@ fn usage(error: &clap::Error) -> ExitCode {
 /// Logs only when asked: a command's own standard error must stay its own.
 fn start_log() {
     if let Ok(filter) = std::env::var("STRONGBOX_LOG") {
-        let filter = tracing_subscriber::EnvFilter::new(filter);
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        // What cannot be read lets errors through, and a command goes on.
+        let filter = filter.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::ERROR));
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(filter);
+        tracing_subscriber::registry().with(lines).init();
     }
 }
 

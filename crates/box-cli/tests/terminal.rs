@@ -73,9 +73,9 @@ fn a_shell_in_a_box_is_a_shell() {
     // The new size travels on its own way; the shell is asked until it has arrived.
     terminal.type_in("while test \"$(stty size)\" != '30 90'; do sleep 0.05; done; echo resi''zed\n");
     terminal.expect("resized");
-    terminal.type_in("sleep 100\n");
-    terminal.expect("sleep 100");
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    let marker = support::marker();
+    terminal.type_in(&format!("sleep {marker}\n"));
+    assert!(support::appears(&marker));
     terminal.type_in("\x03");
     terminal.type_in("echo still he''re\n");
     terminal.expect("still here");

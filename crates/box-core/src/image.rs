@@ -2,8 +2,10 @@
 
 mod name;
 mod policy;
+mod reference;
 mod store;
 
 pub use name::ImageName;
 pub use policy::{ImagePolicy, PATTERN_BYTES_MAX, check_pattern};
+pub use reference::Reference;
 pub use store::{ImageInfo, ImageStore, Progress, PullPolicy, PullStep};

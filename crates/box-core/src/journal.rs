@@ -264,7 +264,7 @@ fn read_at(file: &File, offset: u64, bytes_max: usize) -> io::Result<Vec<u8>> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
+    match crate::tasks::blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Error::io("reading a journal in the background", io::Error::other(error))),
     }

@@ -28,6 +28,7 @@ pub mod shell;
 pub mod skills;
 pub mod spec;
 pub mod store;
+pub mod tasks;
 pub mod token;
 pub mod tools;
 

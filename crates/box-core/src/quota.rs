@@ -157,7 +157,7 @@ impl Workspace {
         use std::os::fd::AsFd;
         let (root, quota) = (Arc::clone(&self.root), self.quota);
         let _turn = WALKS.acquire().await;
-        let measured = tokio::task::spawn_blocking(move || measure(root.as_fd(), quota)).await;
+        let measured = crate::tasks::blocking(move || measure(root.as_fd(), quota)).await;
         measured.map_err(|error| Error::io("looking at what the workspace holds", std::io::Error::other(error)))?
     }
 

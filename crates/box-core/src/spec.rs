@@ -146,6 +146,13 @@ pub(crate) fn workspace() -> GuestPath {
 const HOMES_OF_OTHERS: [&str; 2] = ["/root", "/tmp"];
 
 impl BoxSpec {
+    /// Mounts through which the box can leave files on the host. What the service keeps lies in its own state directory, which no
+    /// other user can enter.
+    pub fn host_writable(&self) -> impl Iterator<Item = &MountSpec> {
+        let is_kept = |mount: &MountSpec| matches!(mount.origin, Origin::Kept(_));
+        self.mounts.iter().filter(move |mount| mount.mode == MountMode::Rw && !is_kept(mount))
+    }
+
     /// Checks every field; the error names the field, the value and what is allowed.
     pub fn validate(&self) -> Result<()> {
         let whole = |field, value: u64, min: u64, max: u64| {

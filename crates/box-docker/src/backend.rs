@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bollard::errors::Error as EngineError;
 use box_core::backend::FindingState;
+use box_core::tasks::Start as _;
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, MountSpec, Result,
     Stats, SyscallSet,
@@ -301,7 +302,7 @@ impl Backend for Engine {
     async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
         let (inner, id, spec) = (Arc::clone(&self.inner), id.clone(), spec.clone());
         // A task of its own: whoever asked may go away, and a container that is half made must not be forgotten.
-        let making = self.inner.tasks.spawn(async move { inner.create(&id, &spec).await });
+        let making = self.inner.tasks.start(async move { inner.create(&id, &spec).await });
         making.await.map_err(|error| Error::io("making a box", std::io::Error::other(error)))?
     }
 
@@ -341,7 +342,7 @@ impl Backend for Engine {
 
     async fn destroy(&self, handle: &Handle) -> Result<()> {
         let (inner, id) = (Arc::clone(&self.inner), handle.id.clone());
-        let ending = self.inner.tasks.spawn(async move { inner.destroy(&id).await });
+        let ending = self.inner.tasks.start(async move { inner.destroy(&id).await });
         ending.await.map_err(|error| Error::io("ending a box", std::io::Error::other(error)))?
     }
 

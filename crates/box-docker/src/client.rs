@@ -1,6 +1,7 @@
 //! The connection to an engine, and its errors in the words of our own.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bollard::errors::Error as EngineError;
 use bollard::{API_DEFAULT_VERSION, Docker};
@@ -10,6 +11,9 @@ use crate::config::EngineKind;
 
 /// How long an engine may take to begin its answer. Making a container on a busy machine can take tens of seconds.
 const ANSWER_SEC_MAX: u64 = 120;
+
+/// How long an engine may take for an answer that costs it nothing. One that takes longer is stopped, or as good as that.
+const PING_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How an address begins that leads to another machine.
 const REMOTE: [&str; 3] = ["tcp://", "http://", "https://"];
@@ -39,8 +43,18 @@ impl Client {
                 return Err(box_wire::Invalid::new("address", address, allowed).into());
             }
         };
-        let docker = connected.map_err(unreachable)?.negotiate_version().await.map_err(unreachable)?;
+        let negotiated = tokio::time::timeout(PING_TIME_MAX, connected.map_err(unreachable)?.negotiate_version()).await;
+        let docker = negotiated.map_err(|_| silent(kind, address))?.map_err(unreachable)?;
         Ok(Self { docker, address: address.to_owned(), kind })
+    }
+
+    /// Asks the engine whether it is there. A stopped one still accepts connections, so work that takes long begins with this.
+    pub(crate) async fn ping(&self) -> Result<()> {
+        match tokio::time::timeout(PING_TIME_MAX, self.docker.ping()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(unavailable(self.kind, &self.address, &error)),
+            Err(_) => Err(silent(self.kind, &self.address)),
+        }
     }
 
     /// Whether the engine may see other files than we do.
@@ -63,6 +77,15 @@ impl Client {
             EngineError::JsonDataError { message, .. } => setup(step, &format!("the engine's answer: {message}")),
             other => unavailable(self.kind, &self.address, other),
         }
+    }
+}
+
+/// An engine that accepts connections and says nothing.
+fn silent(kind: EngineKind, address: &str) -> Error {
+    Error::Unavailable {
+        what: format!("the {kind} engine"),
+        reason: format!("no answer from {address} within {} seconds", PING_TIME_MAX.as_secs()),
+        fix: format!("see whether {kind} is stopped or overloaded, and restart it"),
     }
 }
 
@@ -126,4 +149,20 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 /// A step of making or changing a box that failed.
 pub(crate) fn setup(step: &str, reason: &str) -> Error {
     Error::Setup { step: step.to_owned(), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_engine_that_accepts_connections_and_says_nothing_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("engine.sock");
+        let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let address = format!("unix://{}", socket.display());
+        let error = Client::connect(EngineKind::Docker, &address).await.unwrap_err();
+        assert_eq!(error.code(), "unavailable");
+        assert!(error.to_string().contains("no answer from unix://"), "{error}");
+    }
 }

@@ -25,7 +25,7 @@ use crate::knock::{self, Knocked};
 use crate::live::{Lifeline, Link, LiveBox};
 use crate::network::Chosen;
 use crate::record::Record;
-use crate::reference::Reference;
+use crate::reference;
 use crate::tmpfs::{self, Size};
 use crate::{cgroup, drift, fault, labels, lodging, memory, network, remote};
 
@@ -79,10 +79,11 @@ pub(crate) struct Standing {
 pub(crate) async fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
     spec.validate()?;
     spec.refuse_seed(inner.client.kind.backend())?;
+    inner.client.ping().await?;
     if inner.facts.reach == Reach::Remote {
         remote::check(spec)?;
     }
-    let reference = Reference::of(spec, &inner.settings.image)?;
+    let reference = reference::asked(spec, &inner.settings.image)?;
     let (policy, mounts) = (inner.mount_policy.clone(), spec.mounts.clone());
     let grants = blocking(move || mounts.iter().map(|mount| policy.grant(mount)).collect::<Result<Vec<_>>>()).await?;
     if inner.mounts == Mounts::Bound {

@@ -9,7 +9,7 @@ use crate::container::{self, HOME};
 use crate::create::{self, Prepared};
 use crate::labels;
 use crate::network::{self, Chosen, Separation};
-use crate::reference::Reference;
+use crate::reference;
 
 /// A digest of how a container is made: of everything that the engine is told of it, but for what is the box's own.
 pub(crate) fn config_hash(inner: &Inner, prepared: &Prepared) -> String {
@@ -25,7 +25,7 @@ pub(crate) fn config_hash(inner: &Inner, prepared: &Prepared) -> String {
 pub(crate) fn current_hash(inner: &Inner, spec: &BoxSpec) -> Result<String> {
     let prepared = Prepared::remembered(
         spec,
-        Reference::of(spec, &inner.settings.image)?.to_string(),
+        reference::asked(spec, &inner.settings.image)?.to_string(),
         Chosen::way(&network::mode(&inner.client, &inner.settings, &inner.facts, spec.network), Separation::Empty),
         inner.facts.workload(spec.user),
     );

@@ -16,7 +16,8 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use crate::client::{Client, status};
 use crate::config::EngineSettings;
 use crate::container;
-use crate::reference::Reference;
+use crate::reference;
+use box_core::image::Reference;
 
 /// What is sent of a file at a time.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -92,12 +93,12 @@ impl EngineImages {
 
     /// Fetches an image from its registry, within the time that the configuration grants.
     pub async fn pull(&self, name: &str, progress: impl FnMut(PullProgress) + Send) -> Result<()> {
-        self.fetch(&Reference::parse(name)?, progress).await
+        self.fetch(&reference::parse(name)?, progress).await
     }
 
     /// Takes an image from a tar file of this machine: an archive of images, or a root file system, which gets this name.
     pub async fn import(&self, path: &Path, name: &str) -> Result<()> {
-        let reference = Reference::parse(name)?;
+        let reference = reference::parse(name)?;
         let shown = path.display().to_string();
         let bad = |reason: String| Error::BadImage { image: shown.clone(), reason };
         let path = path.to_owned();
@@ -124,7 +125,7 @@ impl EngineImages {
 
     /// Removes an image. One that a container uses stays, and that is an error.
     pub async fn rm(&self, name: &str) -> Result<()> {
-        let reference = Reference::parse(name)?.to_string();
+        let reference = reference::parse(name)?.to_string();
         match self.client.docker.remove_image(&reference, None::<RemoveImageOptions>, None).await {
             Ok(_) => Ok(()),
             Err(error) if status(&error) == Some(404) => Err(missing(&reference)),
@@ -251,7 +252,7 @@ fn examine(path: &Path) -> Result<(std::fs::File, bool)> {
 /// The bytes of a file, read where waiting harms nobody.
 fn chunks(file: std::fs::File) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
     futures_util::stream::try_unfold(file, async |file| {
-        let read = tokio::task::spawn_blocking(move || {
+        let read = box_core::tasks::blocking(move || {
             let mut buffer = vec![0; CHUNK_BYTES];
             let mut file = file;
             let count = file.read(&mut buffer)?;

@@ -2,7 +2,7 @@
 
 use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, Grant, MountMode};
-use box_host::standard;
+use box_host::{seccomp, standard};
 use box_wire::plan::{Bounding, Lifeline, Memory, Sight, Tracking};
 use box_wire::{GuestPath, Lodging, User};
 
@@ -14,7 +14,7 @@ pub(crate) fn lodging(
     workload: User,
     volumes: &[GuestPath],
     sights: Vec<Sight>,
-    seccomp: Vec<Vec<u8>>,
+    programs: Vec<Vec<u8>>,
 ) -> Lodging {
     Lodging {
         workload,
@@ -23,7 +23,9 @@ pub(crate) fn lodging(
         directories: Vec::new(),
         rlimits: standard::rlimits(spec, true),
         landlock_writable: writable(spec, workload, volumes),
-        seccomp,
+        landlock_sockets: standard::socket_places(spec),
+        seccomp: programs,
+        mode_guard: seccomp::mode_guard(spec),
         listener: None,
         tracking: Tracking::Ancestry,
         memory: Memory::Absent,

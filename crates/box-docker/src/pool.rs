@@ -10,6 +10,7 @@ use std::time::Duration;
 use bollard::models::ContainerUpdateBody;
 use bollard::query_parameters::RenameContainerOptions;
 use box_core::limits::WORKSPACE;
+use box_core::tasks::Start as _;
 use box_core::{BoxSpec, Network, Persistence, Profile, Result, SyscallSet, random};
 use box_host::record;
 use box_wire::{BoxId, User};
@@ -74,7 +75,7 @@ impl Pool {
 
     /// Begins to keep the pool full.
     pub(crate) fn begin(&self, inner: &Arc<Inner>) {
-        self.tasks.spawn(tend(Arc::clone(inner)));
+        self.tasks.start(tend(Arc::clone(inner)));
     }
 
     /// Ends the filling and takes all that wait, to end them.

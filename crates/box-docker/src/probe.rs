@@ -7,11 +7,15 @@ use crate::backend::Inner;
 use crate::config::EngineKind;
 use crate::container::Mounts;
 use crate::facts::{EngineFacts, Ids, Reach};
-use crate::reference::Reference;
+use crate::reference;
 
 /// Looks at everything that boxes of an engine depend on, one finding each.
 pub(crate) async fn findings(inner: &Inner) -> Vec<Finding> {
-    let facts = match EngineFacts::ask(&inner.client, &inner.settings).await {
+    let asked = match inner.client.ping().await {
+        Ok(()) => EngineFacts::ask(&inner.client, &inner.settings).await,
+        Err(error) => Err(error),
+    };
+    let facts = match asked {
         Ok(facts) => facts,
         Err(error) => {
             let fix = format!("start it, and see that it listens at {}", inner.client.address);
@@ -34,10 +38,10 @@ pub(crate) async fn findings(inner: &Inner) -> Vec<Finding> {
 
 async fn image(inner: &Inner) -> Finding {
     let name = &inner.settings.image;
-    let Ok(reference) = Reference::parse(name) else {
+    let Ok(reference) = reference::parse(name) else {
         return missing(
             "image",
-            format!("{name} is no name of an image"),
+            format!("{name} is not a valid image reference"),
             "set a default image such as python:3.12-slim",
         );
     };

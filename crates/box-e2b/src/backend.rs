@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use box_core::backend::{Finding, FindingState};
+use box_core::tasks::Start as _;
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, MountPolicy, MountSpec, Result,
     SafeRoot, Stats,
@@ -132,7 +133,7 @@ impl Inner {
     /// Keeps a sandbox alive from now on.
     fn remember(&self, id: &BoxId, live: &Arc<LiveSandbox>) {
         self.boxes.insert(id, Arc::clone(live));
-        self.tasks.spawn(keeper::keep(Arc::clone(&self.api), Arc::clone(live), self.settings.lifetime_sec));
+        self.tasks.start(keeper::keep(Arc::clone(&self.api), Arc::clone(live), self.settings.lifetime_sec));
     }
 
     /// Opens what a box shall see of the host, and decides.
@@ -158,7 +159,7 @@ impl Inner {
         let (reader, writer) = tokio::io::split(ours);
         let (reader, hung_up) = Listened::new(reader);
         let carrier = Shared { inner: Arc::clone(self), live: Arc::clone(&live) };
-        self.tasks.spawn(async move {
+        self.tasks.start(async move {
             tokio::select! {
                 () = hung_up.cancelled() => {}
                 () = relay(theirs, direct, live, carrier) => {}
@@ -312,7 +313,7 @@ impl Backend for E2b {
     async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
         let (inner, id, spec) = (Arc::clone(&self.inner), id.clone(), spec.clone());
         // A task of its own: whoever asked may go away, and a sandbox that is half made must not be forgotten.
-        let making = self.inner.tasks.spawn(async move { inner.create(&id, &spec).await });
+        let making = self.inner.tasks.start(async move { inner.create(&id, &spec).await });
         making.await.map_err(|error| Error::io("making a box", std::io::Error::other(error)))?
     }
 
@@ -347,7 +348,7 @@ impl Backend for E2b {
 
     async fn destroy(&self, handle: &Handle) -> Result<()> {
         let (inner, id, locator) = (Arc::clone(&self.inner), handle.id.clone(), Locator::of(handle).ok());
-        let ending = self.inner.tasks.spawn(async move { inner.destroy(&id, locator).await });
+        let ending = self.inner.tasks.start(async move { inner.destroy(&id, locator).await });
         ending.await.map_err(|error| Error::io("ending a box", std::io::Error::other(error)))?
     }
 

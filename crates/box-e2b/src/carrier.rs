@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
+use box_core::tasks::Start as _;
 use box_e2b_wire::process::{Data, Event, ProcessConfig, StartRequest};
 use box_wire::GuestPath;
 use bytes::Bytes;
@@ -41,7 +42,7 @@ pub(crate) async fn dial(
     let heard = Heard { events, box_over: box_over.clone(), over: over.clone() };
     let (output, hung_up) = Listened::new(StreamReader::new(Box::pin(bytes_of(heard))));
     let dialler = Dialler { envd: Arc::new(envd.clone()), pid, over, hung_up };
-    tasks.spawn(dialler.feed(source));
+    tasks.start(dialler.feed(source));
     Ok(tokio::io::join(output, input))
 }
 

@@ -84,7 +84,15 @@ impl From<reqwest::Error> for Failure {
         let mut text = if error.is_timeout() {
             "E2B did not answer in time".to_owned()
         } else {
-            format!("E2B cannot be reached: {}", error.without_url())
+            let error = error.without_url();
+            let mut text = format!("E2B cannot be reached: {error}");
+            // The error itself only says what was tried; its causes say what went wrong.
+            let mut cause = std::error::Error::source(&error);
+            while let Some(inner) = cause {
+                text = format!("{text}: {inner}");
+                cause = inner.source();
+            }
+            text
         };
         text.truncate(text.floor_char_boundary(REASON_CHARS_MAX));
         Self::Broken(text)

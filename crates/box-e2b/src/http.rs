@@ -8,7 +8,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::failure::Failure;
-use crate::limits::{ANSWER_BYTES_MAX, CONNECT_TIMEOUT};
+use crate::limits::{ANSWER_BYTES_MAX, CONNECT_TIMEOUT, POOL_IDLE_TIMEOUT};
 
 /// A client. It follows no redirect: keys would go along to wherever that leads.
 pub(crate) fn client(is_local: bool) -> Result<reqwest::Client> {
@@ -16,9 +16,11 @@ pub(crate) fn client(is_local: bool) -> Result<reqwest::Client> {
         .tls_backend_preconfigured(trust()?)
         .redirect(redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
         .user_agent(concat!("strongbox/", env!("CARGO_PKG_VERSION")));
-    // A proxy of the network does not reach what is on this machine.
-    let builder = if is_local { builder.no_proxy() } else { builder };
+    // A proxy of the network does not reach what is on this machine. And there a new connection costs less than the risk of one
+    // that the provider is just closing: what was sent over it cannot be sent again.
+    let builder = if is_local { builder.no_proxy().pool_max_idle_per_host(0) } else { builder };
     builder.build().map_err(|error| failed(&error.to_string()))
 }
 

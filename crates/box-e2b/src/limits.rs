@@ -14,6 +14,9 @@ pub(crate) const INPUT_BYTES_MAX: usize = 256 << 10;
 pub(crate) const SAID_BYTES_MAX: usize = 64 << 10;
 /// How long connecting may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection is kept for the next request. Shorter than providers keep one: a request that is sent while they close it
+/// fails, and cannot be sent again.
+pub(crate) const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a request may take that is not a stream.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a request is tried again and again while the provider is busy.

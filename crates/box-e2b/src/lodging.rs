@@ -1,6 +1,5 @@
 //! What is done in a sandbox before it is a box, and what its agent is told: pure, from the specification.
 
-use box_core::hexadecimal::sha256;
 use box_core::{BoxSpec, limits::WORKSPACE};
 use box_host::standard;
 use box_wire::limits::GUEST_ID_MAX;
@@ -65,15 +64,9 @@ pub(crate) struct Found {
     pub(crate) machine: String,
 }
 
-/// The name of our agent's file, which says which one it is.
-fn agent_name() -> String {
-    let digest = sha256(box_agent_image::AGENT);
-    format!("agent-{}", &digest[..16])
-}
-
 /// Where our agent is in a sandbox.
 pub(crate) fn agent(home: &GuestPath) -> String {
-    format!("{home}/{}", agent_name())
+    format!("{home}/{}", box_agent_image::name())
 }
 
 /// Where the output of journalled execs is kept in a sandbox.
@@ -84,7 +77,7 @@ pub(crate) fn journal(home: &GuestPath) -> Option<GuestPath> {
 /// The command that prepares a sandbox, and makes these places in it for the workload.
 pub(crate) fn preparation<'a>(places: impl Iterator<Item = &'a GuestPath>) -> Vec<String> {
     let owner = format!("{}:{}", WORKLOAD.uid, WORKLOAD.gid);
-    let command = ["-c".to_owned(), PREPARATION.to_owned(), "prepare".to_owned(), owner, agent_name()];
+    let command = ["-c".to_owned(), PREPARATION.to_owned(), "prepare".to_owned(), owner, box_agent_image::name()];
     command.into_iter().chain(places.map(|place| place.as_str().to_owned())).collect()
 }
 
@@ -124,7 +117,10 @@ pub(crate) fn lodging(spec: &BoxSpec, home: &GuestPath, places: &[GuestPath]) ->
         directories: Vec::new(),
         rlimits: standard::rlimits(spec, false),
         landlock_writable: writable(spec, places, journal.as_ref()),
+        // Mounts are copies here, and sockets are not copied back.
+        landlock_sockets: None,
         seccomp: Vec::new(),
+        mode_guard: Vec::new(),
         listener: None,
         tracking: Tracking::Ancestry,
         memory: Memory::Absent,

@@ -45,8 +45,9 @@ pub struct HostRoot {
     pub files: Vec<(GuestPath, Vec<u8>)>,
     /// Links that are made anew, with what they say.
     pub links: Vec<(GuestPath, String)>,
-    /// Directories below `/usr`, parents first, into which a box with a writable root can write.
-    pub directories: Vec<String>,
+    /// See [`HostRoot::directories`]. Read when first needed: most boxes have a read-only root, and reading twenty directories takes
+    /// as long as making a cgroup.
+    pub directories: OnceLock<Vec<String>>,
     /// The shell that people expect: `/bin/bash` where there is one.
     pub shell: &'static str,
 }
@@ -58,10 +59,14 @@ impl HostRoot {
         FOUND.get_or_init(|| Self::find(Path::new("/")))
     }
 
+    /// Directories below `/usr`, parents first, into which a box with a writable root can write.
+    pub fn directories(&self) -> &[String] {
+        self.directories.get_or_init(|| directories(Path::new("/usr")))
+    }
+
     fn find(root: &Path) -> Self {
         let mut found = Self::default();
         found.add_tree(root, "usr");
-        found.directories = directories(&root.join("usr"));
         found.shell = if root.join("bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
         for name in PROGRAMS {
             match std::fs::read_link(root.join(name)) {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <state>/images/                    unpacked root file systems
-//! <state>/agent-<hash>               the agent, for engines that can only be told a path
+//! <state>/agent-<hash>               the agent, which engines and boxes of root are started from
 //! <state>/disks/<instance>.<box>     what boxes keep on disk
 //! <state>/journals/<instance>.<box>/ what execs in them wrote
 //! <run>/instances.lock               held for moments, while instances come and go
@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::journal;
+use crate::process::Process;
 
 /// Instances whose boxes die with them carry this before their random name.
 const EPHEMERAL: &str = "run-";
@@ -41,6 +42,9 @@ const LEASE_WAIT: Duration = Duration::from_secs(2);
 
 /// Time between two looks at a lease that is held.
 const LEASE_PAUSE: Duration = Duration::from_millis(20);
+
+/// More than a lease says of its owner.
+const OWNER_BYTES_MAX: usize = 256;
 
 /// Whether an instance outlives its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,6 +189,7 @@ impl Instance {
         make_directory(&instances, name).map_err(failed)?;
         let directory = open_directory(&instances, name).map_err(failed)?;
         let Some(lease) = try_lock(&directory).map_err(failed)? else { return Ok(None) };
+        name_owner(&lease).map_err(failed)?;
         make_directory(&directory, "boxes").map_err(failed)?;
         let boxes = open_directory(&directory, "boxes").map_err(failed)?;
         Ok(Some(Self { name: name.to_owned(), kind: kind.clone(), instances, directory, boxes, _lease: lease }))
@@ -291,11 +296,11 @@ impl Remains {
         let failed = |error: Errno| Error::io("looking for instances that died", error);
         let _guard = guard(state)?;
         let instances = open_directory(&state.run, "instances").map_err(failed)?;
-        let mut found = Vec::new();
+        let (mut found, patience) = (Vec::new(), Instant::now() + LEASE_WAIT);
         for name in names(&instances).into_iter().filter(|name| name.starts_with(EPHEMERAL)) {
             // Opened without following links: what is not a directory of ours is not looked into.
             let Ok(directory) = open_directory(&instances, &name) else { continue };
-            if let Ok(Some(lease)) = try_lock(&directory) {
+            if let Some(lease) = lease_of_dead(&directory, patience) {
                 let boxes = open_directory(&directory, "boxes").ok();
                 let instances = open_directory(&state.run, "instances").map_err(failed)?;
                 found.push(Self { name, instances, boxes, _lease: lease });
@@ -345,6 +350,36 @@ fn try_lock(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
         Err(Errno::WOULDBLOCK) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Writes into a lease whose it is.
+fn name_owner(lease: &OwnedFd) -> rustix::io::Result<()> {
+    let owner = Process::of(std::process::id()).and_then(|owner| serde_json::to_vec(&owner).ok()).unwrap_or_default();
+    rustix::fs::ftruncate(lease, 0)?;
+    rustix::io::pwrite(lease, &owner, 0).map(drop)
+}
+
+/// Takes the lease of an instance whose process is dead. What that process had forked a moment before it was killed holds the lease
+/// until it has closed what it inherited, which is waited for.
+fn lease_of_dead(directory: &OwnedFd, patience: Instant) -> Option<OwnedFd> {
+    loop {
+        if let Some(lease) = try_lock(directory).ok()? {
+            return Some(lease);
+        }
+        if Instant::now() >= patience || owner_of(directory).is_none_or(Process::is_running) {
+            return None;
+        }
+        std::thread::sleep(LEASE_PAUSE);
+    }
+}
+
+/// Whose a lease is, where it says so: those of older versions do not.
+fn owner_of(directory: &OwnedFd) -> Option<Process> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, LEASE, flags, Mode::empty()).ok()?;
+    let mut text = [0; OWNER_BYTES_MAX];
+    let length = rustix::io::read(&file, &mut text[..]).ok()?;
+    serde_json::from_slice(&text[..length]).ok()
 }
 
 /// Files that we put into a box's directory. Nothing else is ever in one.
@@ -441,6 +476,25 @@ mod tests {
             one.clear();
         }
         assert!(open_directory(&state.run, "instances").and_then(|all| open_directory(&all, &name)).is_err());
+    }
+
+    #[test]
+    fn a_child_that_holds_the_lease_of_a_dead_process_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = State::open(directory.path()).unwrap();
+        let living = Instance::start(&state, &InstanceKind::Ephemeral).unwrap();
+        let path = living.lease_path().unwrap();
+        drop(living);
+        let dead = Process { pid: u32::MAX, start_time_ticks: 1 };
+        std::fs::write(&path, serde_json::to_vec(&dead).unwrap()).unwrap();
+        let inherited = std::fs::File::open(&path).unwrap();
+        rustix::fs::flock(&inherited, FlockOperation::LockExclusive).unwrap();
+        let closing = std::thread::spawn(move || {
+            std::thread::sleep(LEASE_PAUSE * 3);
+            drop(inherited);
+        });
+        assert_eq!(Remains::find(&state).unwrap().len(), 1);
+        closing.join().unwrap();
     }
 
     #[test]

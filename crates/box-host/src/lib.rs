@@ -26,7 +26,7 @@ pub mod seccomp;
 pub mod standard;
 pub mod sys;
 
-pub use agent_file::agent_file;
+pub use agent_file::{agent_file, agent_program};
 pub use instance::{InstanceKind, default_state_dir};
 pub use mounts::WORKSPACE_OWNER;
 
@@ -34,7 +34,7 @@ use box_core::{Error, Result};
 
 /// Runs system calls where waiting harms nobody.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
+    match box_core::tasks::blocking(work).await {
         Ok(result) => result,
         Err(error) => Err(Error::io("running in the background", std::io::Error::other(error))),
     }

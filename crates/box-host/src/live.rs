@@ -106,7 +106,10 @@ pub fn answers(directory: &OwnedFd) -> bool {
 /// A stream to the agent of a box.
 pub async fn dial(directory: &OwnedFd) -> Result<AgentStream> {
     let stream = UnixStream::connect(socket(directory)).await.map_err(|error| match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => Error::Gone { reason: "its agent is not listening".to_owned() },
+        // Reset: it stopped to listen while the connection waited to be taken.
+        std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::ConnectionReset => {
+            Error::Gone { reason: "its agent is not listening".to_owned() }
+        }
         _ => Error::io("dialling the agent", error),
     })?;
     Ok(AgentStream::new(stream))

@@ -36,6 +36,17 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Whether it still runs. One that is dead and was not waited for does not.
+    pub fn is_running(self) -> bool {
+        let is_dead = |descriptor: OwnedFd| {
+            let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+            rustix::event::poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        };
+        self.open().is_some_and(|descriptor| !is_dead(descriptor))
+    }
+}
+
 /// Kills a process and waits until it is gone. `what` names it in errors.
 pub fn end(process: &OwnedFd, what: &str) -> Result<()> {
     match rustix::process::pidfd_send_signal(process, Signal::KILL) {
@@ -69,7 +80,7 @@ mod tests {
     #[test]
     fn a_process_is_told_from_a_later_one_of_the_same_number() {
         let own = Process::of(std::process::id()).unwrap();
-        assert!(own.open().is_some());
+        assert!(own.open().is_some() && own.is_running());
         assert!(Process { start_time_ticks: own.start_time_ticks + 1, ..own }.open().is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! What every box has, whoever makes it: devices, what of `/proc` is hidden, accounts, limits per process.
 
 use box_core::BoxSpec;
-use box_wire::User;
+use box_wire::{GuestPath, User};
 
 /// Devices of a box. All harmless, and all there are.
 pub const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
@@ -29,6 +29,19 @@ pub const MASKED: [&str; 10] = [
     "/proc/sched_debug",
     "/proc/scsi",
 ];
+
+/// Directories of a box in which programs make sockets.
+const SOCKET_PLACES: [&str; 13] =
+    ["/dev", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp", "/usr", "/var", "/workspace"];
+
+/// Where commands may make sockets, so that none is left on the host; nothing where they can write to no directory of the host.
+/// Landlock follows a path through mounts, so a place that holds such a directory is left out as a whole.
+pub fn socket_places(spec: &BoxSpec) -> Option<Vec<GuestPath>> {
+    let shared: Vec<&GuestPath> = spec.host_writable().map(|mount| &mount.target).collect();
+    let is_apart = |place: &GuestPath| !shared.iter().any(|target| target.is_within(place) || place.is_within(target));
+    let places = SOCKET_PLACES.iter().filter_map(|place| GuestPath::parse("path", place).ok());
+    (!shared.is_empty()).then(|| places.filter(is_apart).collect())
+}
 
 /// Everybody there is in a box, all with the same shell: root, nobody, and the workload if it is somebody else, who is at home in
 /// `home`.

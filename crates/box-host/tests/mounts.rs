@@ -1,6 +1,8 @@
 //! Mounts that really are put into another mount namespace. Needs root; an ordinary user is told so.
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a step that fails is a failed test, and it may say why")]
+#![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
+
+mod skip;
 
 use std::fs;
 use std::io::Read;
@@ -13,6 +15,7 @@ use box_core::{Error, Grant, MountMode, MountPolicy, MountSpec, Origin, Result};
 use box_host::WORKSPACE_OWNER;
 use box_host::mounts::{Attachment, attach};
 use box_wire::plan::Sight;
+use skip::skip;
 
 /// Who runs in the container; nobody on any machine.
 const WORKLOAD: (u32, u32) = (0x7ABC_0001, 0x7ABC_0002);
@@ -51,7 +54,7 @@ impl House {
 
     fn build_by(script: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("left out, because only root can make a container to put mounts into");
+            skip("only root can make a container to put mounts into; run as root");
             return None;
         }
         let place = tempfile::tempdir().unwrap();

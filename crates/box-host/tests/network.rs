@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
 mod play;
+mod skip;
 
 use std::net::TcpListener;
 

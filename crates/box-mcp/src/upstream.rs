@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use box_core::mcp::McpServerName;
+use box_core::tasks::Start as _;
 use rmcp::model::{
     ClientRequest, GetExtensions, PingRequest, RequestMetaObject, ServerCapabilities, ServerResult, SubscribeRequest,
     SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
@@ -152,7 +153,7 @@ impl Upstream {
         let upstream = Self { inner: Arc::new(inner) };
         // Whoever gives up waiting must not leave a connection behind.
         let given_up = upstream.inner.stop.clone().drop_guard();
-        tasks.spawn(upstream.clone().live(running));
+        tasks.start(upstream.clone().live(running));
         upstream.refresh().await.map_err(|error| ConnectError::List(clean(&error.to_string(), 1000)))?;
         given_up.disarm();
         Ok(upstream)

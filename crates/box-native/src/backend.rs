@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use box_core::backend::FindingState;
@@ -76,9 +76,11 @@ pub(crate) struct Inner {
     pub(crate) disks: OwnedFd,
     pub(crate) journals: OwnedFd,
     pub(crate) null: OwnedFd,
+    /// The program that boxes are started from.
+    pub(crate) agent: OwnedFd,
     pub(crate) starters: Starters,
-    /// What boxes without an image share, made when the first of them is; root only.
-    pub(crate) skeleton: OnceLock<Option<Skeleton>>,
+    /// What boxes without an image share; root only.
+    skeleton: Mutex<Option<Arc<Skeleton>>>,
     /// Files of the host that are always shown, opened once.
     pub(crate) host_trees: HostTrees,
     boxes: LiveBoxes,
@@ -87,12 +89,64 @@ pub(crate) struct Inner {
 impl Native {
     /// Opens the backend, and removes what instances that died have left behind.
     pub async fn open(config: NativeConfig) -> Result<Self> {
-        blocking(move || Self::open_now(config)).await
+        let root = rustix::process::geteuid().is_root();
+        // `strongbox run` waits for both, and the skeleton needs nothing of the state directory.
+        let (skeleton, opened) = tokio::join!(
+            blocking(move || if root { Skeleton::make() } else { Ok(None) }),
+            blocking(move || Inner::open(config, root)),
+        );
+        let skeleton = Mutex::new(skeleton?.map(Arc::new));
+        Ok(Self { inner: Arc::new(Inner { skeleton, ..opened? }) })
     }
 
-    fn open_now(config: NativeConfig) -> Result<Self> {
+    /// Releases what only new boxes need, while the last box is in use. Later boxes take longer to make.
+    pub async fn retire(&self) {
+        let inner = Arc::clone(&self.inner);
+        let retired = blocking(move || {
+            drop(inner.skeleton.lock().unwrap_or_else(PoisonError::into_inner).take());
+            Ok(())
+        });
+        if let Err(error) = retired.await {
+            tracing::warn!(error = %error, "failed to release what only new boxes need");
+        }
+    }
+
+    /// Ends the backend. The boxes of an ephemeral instance are destroyed; those of a persistent one go on.
+    pub async fn close(self) {
+        if let Err(error) = self.end().await {
+            tracing::warn!(error = %error, "not everything could be removed; the next start will try again");
+        }
+    }
+
+    async fn end(self) -> Result<()> {
+        let inner = self.inner;
+        let is_ephemeral = inner.instance.kind == InstanceKind::Ephemeral;
+        let inner = blocking(move || {
+            for id in is_ephemeral.then(|| inner.instance.list()).into_iter().flatten() {
+                inner.destroy(&id)?;
+            }
+            Ok(Arc::into_inner(inner))
+        });
+        if let Some(Inner { instance, cgroups, .. }) = inner.await?.filter(|_| is_ephemeral) {
+            // Each waits for the kernel, so they run side by side.
+            let removed = blocking(move || {
+                instance.end();
+                network::put_away()
+            });
+            let dropped = blocking(move || {
+                drop(cgroups);
+                Ok(())
+            });
+            return tokio::try_join!(removed, dropped).map(drop);
+        }
+        blocking(network::put_away).await
+    }
+}
+
+impl Inner {
+    /// Opens everything but the skeleton.
+    fn open(config: NativeConfig, root: bool) -> Result<Self> {
         let state = State::open(&config.state_dir)?;
-        let root = rustix::process::geteuid().is_root();
         let ranges = root.then(Ranges::open).transpose()?;
         let cgroups = Cgroups::detect();
         let images = Images::open(&state.path.join("images"), config.images)?;
@@ -105,11 +159,12 @@ impl Native {
         images.release_the_dead(|name| state.has_box(name))?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| Error::io("opening /dev/null", error))?;
+        let agent = box_host::agent_program(&state)?;
         let mut mount_policy = config.mount_policy;
         mount_policy.denied.push(state.path.clone());
         let instance = Instance::start(&state, &config.instance)?;
         fault::point("instance_made");
-        let inner = Inner {
+        Ok(Self {
             instance,
             cgroups,
             ranges,
@@ -120,36 +175,15 @@ impl Native {
             disks: state.disks,
             journals: state.journals,
             null,
+            agent,
             starters: Starters::default(),
-            skeleton: OnceLock::new(),
+            skeleton: Mutex::new(None),
             host_trees: HostTrees::default(),
             rootless_maps: OnceLock::new(),
             boxes: LiveBoxes::default(),
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        })
     }
 
-    /// Ends the backend. The boxes of an ephemeral instance are destroyed; those of a persistent one go on.
-    pub async fn close(self) {
-        let inner = self.inner;
-        let done = blocking(move || {
-            if inner.instance.kind == InstanceKind::Ephemeral {
-                for id in inner.instance.list() {
-                    inner.destroy(&id)?;
-                }
-                if let Some(inner) = Arc::into_inner(inner) {
-                    inner.instance.end();
-                }
-            }
-            network::put_away()
-        });
-        if let Err(error) = done.await {
-            tracing::warn!(error = %error, "not everything could be removed; the next start will try again");
-        }
-    }
-}
-
-impl Inner {
     /// The ids of a box: those of its range, else what an ordinary user can have.
     pub(crate) fn maps(&self, range: Option<u32>) -> IdMaps {
         range.map_or_else(|| self.rootless_maps.get_or_init(IdMaps::rootless).clone(), IdMaps::of_range)
@@ -191,6 +225,11 @@ impl Inner {
         self.instance.remove_box(id)?;
         fault::point("directory_removed");
         Ok(())
+    }
+
+    /// What boxes without an image share, if there is such a thing.
+    pub(crate) fn skeleton(&self) -> Option<Arc<Skeleton>> {
+        self.skeleton.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn cgroup<T>(&self, handle: &Handle, act: impl FnOnce(&BoxCgroup) -> Result<T>) -> Result<T> {

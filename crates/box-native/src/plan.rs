@@ -122,7 +122,9 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
         root_read_only: spec.read_only_rootfs,
         rlimits: standard::rlimits(spec, facts.pids_counted),
         landlock_writable,
+        landlock_sockets: standard::socket_places(spec),
         seccomp,
+        mode_guard: Vec::new(),
         tracking: Tracking::Ancestry,
         memory: Memory::Absent,
         listener: 0,
@@ -193,7 +195,7 @@ impl Site<'_> {
         for (source, target, _) in &host.trees {
             let tree = self.source(Source::Host(source.clone()));
             let step = if !self.spec.read_only_rootfs && target.as_str() == "/usr" {
-                Step::Overlay { tree, path: target.clone(), own: host.directories.clone() }
+                Step::Overlay { tree, path: target.clone(), own: host.directories().to_vec() }
             } else {
                 Step::Attach { tree, path: target.clone(), access: Access::ReadOnly }
             };

@@ -1,13 +1,14 @@
 //! The parts that all boxes without an image share: made once, read-only for everybody, and one mount for each box instead of
 //! dozens. Only root can make them.
 
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 
 use box_core::{Error, Result};
 use box_host::host_root::HostRoot;
 use box_wire::plan::Step;
 use box_wire::{GuestPath, User};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
@@ -23,6 +24,8 @@ pub(crate) struct Skeleton {
     pub(crate) root: OwnedFd,
     /// `/dev` with its harmless devices.
     pub(crate) devices: OwnedFd,
+    /// The copy that showed that copies can be made. The kernel takes its time to end a mount, so it stays until all of this ends.
+    _trial: OwnedFd,
 }
 
 impl Skeleton {
@@ -34,14 +37,14 @@ impl Skeleton {
         let host = HostRoot::get();
         // Only root has a line among the accounts that boxes share.
         let accounts = box_host::standard::accounts(User::ROOT, "/root", host.shell);
+        let mut site = Site { root, made: HashSet::new(), is_masked: true };
         for step in plan::skeleton(host, &[], accounts) {
-            apply(&root, &step).map_err(failed)?;
+            site.apply(&step).map_err(failed)?;
         }
-        if box_host::mounts::clone_mount(&root).is_err() {
-            return Ok(None);
-        }
+        let root = site.root;
+        let Ok(trial) = box_host::mounts::clone_mount(&root) else { return Ok(None) };
         let devices = make_devices().map_err(failed)?;
-        Ok(Some(Self { root, devices }))
+        Ok(Some(Self { root, devices, _trial: trial }))
     }
 }
 
@@ -51,57 +54,81 @@ fn make_devices() -> rustix::io::Result<OwnedFd> {
         let host = rustix::fs::stat(format!("/dev/{name}"))?;
         rustix::fs::mknodat(&devices, name, FileType::CharacterDevice, Mode::from_raw_mode(0o666), host.st_rdev)?;
         // Once more without the mask of this process, which is not for us to change.
-        let flags = rustix::fs::AtFlags::empty();
-        rustix::fs::chmodat(&devices, name, Mode::from_raw_mode(0o666), flags)?;
+        rustix::fs::chmodat(&devices, name, Mode::from_raw_mode(0o666), AtFlags::empty())?;
     }
+    let mut site = Site { root: devices, made: HashSet::new(), is_masked: true };
     for name in ["pts", "shm"] {
-        directory(&devices, name)?;
+        site.directory(name)?;
     }
     for step in plan::device_links() {
         if let Step::Symlink { path, target } = step {
-            rustix::fs::symlinkat(target, &devices, path.name())?;
+            rustix::fs::symlinkat(target, &site.root, path.name())?;
         }
     }
-    Ok(devices)
+    Ok(site.root)
 }
 
-/// Does one step of the skeleton on a tree that nobody else can reach.
-fn apply(root: &OwnedFd, step: &Step) -> rustix::io::Result<()> {
-    match step {
-        Step::Directory { path, .. } => make_path(root, path),
-        Step::Symlink { path, target } => {
-            make_path(root, &path.parent())?;
-            rustix::fs::symlinkat(target.as_str(), root, path.relative())
-        }
-        Step::Provide { path, contents, .. } => {
-            make_path(root, &path.parent())?;
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(root, path.relative(), flags, Mode::from_raw_mode(0o644))?;
-            rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
-            let mut rest = contents.as_slice();
-            while !rest.is_empty() {
-                let count = rustix::io::write(&file, rest)?;
-                rest = &rest[count..];
+/// A tree under construction that nobody else can reach.
+struct Site {
+    root: OwnedFd,
+    /// Directories that are there.
+    made: HashSet<GuestPath>,
+    /// Whether modes have to be set once more, without the mask of this process, which is not for us to change.
+    is_masked: bool,
+}
+
+impl Site {
+    fn apply(&mut self, step: &Step) -> rustix::io::Result<()> {
+        match step {
+            Step::Directory { path, .. } => self.make_path(path),
+            Step::Symlink { path, target } => {
+                self.make_path(&path.parent())?;
+                rustix::fs::symlinkat(target.as_str(), &self.root, path.relative())
             }
-            Ok(())
+            Step::Provide { path, contents, .. } => {
+                self.make_path(&path.parent())?;
+                self.file(path, contents)
+            }
+            _ => Err(Errno::INVAL),
         }
-        _ => Err(Errno::INVAL),
     }
-}
 
-fn make_path(root: &OwnedFd, path: &GuestPath) -> rustix::io::Result<()> {
-    if path.as_str() == "/" {
-        return Ok(());
+    fn file(&self, path: &GuestPath, contents: &[u8]) -> rustix::io::Result<()> {
+        let mode = Mode::from_raw_mode(0o644);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.root, path.relative(), flags, mode)?;
+        if self.is_masked {
+            rustix::fs::fchmod(&file, mode)?;
+        }
+        let mut rest = contents;
+        while !rest.is_empty() {
+            let count = rustix::io::write(&file, rest)?;
+            rest = &rest[count..];
+        }
+        Ok(())
     }
-    make_path(root, &path.parent())?;
-    directory(root, path.relative())
-}
 
-fn directory(parent: &OwnedFd, name: &str) -> rustix::io::Result<()> {
-    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
-        Ok(()) => rustix::fs::chmodat(parent, name, Mode::from_raw_mode(0o755), rustix::fs::AtFlags::empty()),
-        Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(error),
+    fn make_path(&mut self, path: &GuestPath) -> rustix::io::Result<()> {
+        if path.as_str() == "/" || self.made.contains(path) {
+            return Ok(());
+        }
+        self.make_path(&path.parent())?;
+        self.directory(path.relative())?;
+        self.made.insert(path.clone());
+        Ok(())
+    }
+
+    fn directory(&mut self, name: &str) -> rustix::io::Result<()> {
+        let mode = Mode::from_raw_mode(0o755);
+        rustix::fs::mkdirat(&self.root, name, mode)?;
+        if self.is_masked {
+            let found = rustix::fs::statat(&self.root, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            self.is_masked = Mode::from_raw_mode(found.st_mode) != mode;
+        }
+        if self.is_masked {
+            rustix::fs::chmodat(&self.root, name, mode, AtFlags::empty())?;
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use box_core::{BoxSpec, Error, Grant, Guarantees, Image, Persistence, Result};
@@ -44,6 +45,7 @@ struct Prepared {
     network: Option<network::Method>,
     seccomp: Vec<Vec<u8>>,
     seed: Option<Seed>,
+    skeleton: Option<Arc<Skeleton>>,
 }
 
 /// Makes a box. On an error the caller removes, by the record, whatever had been made.
@@ -67,7 +69,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let listener = handover::listen(&directory, handover::SOCKET)?;
     fault::point("socket_made");
     let (control, theirs) = UnixStream::pair().map_err(|error| Error::io("making a socket pair", error))?;
-    let launching = launch(inner, &cgroup, &theirs)?;
+    let launching = launch(inner, &cgroup, &theirs, range.map(|_| uid))?;
     drop(theirs);
     fault::point("agent_started");
     // From here on the agent is on its way, and until it is there we have time.
@@ -83,7 +85,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         agent,
         host_root: prepared.image.is_none().then(HostRoot::get),
         resolver: prepared.network.map(network::resolv_conf).transpose()?,
-        shares_skeleton: skeleton(inner)?.is_some(),
+        shares_skeleton: prepared.skeleton.is_some(),
         pids_counted: inner.cgroups.kind() != cgroup::DriverKind::Absent,
         root_capabilities: root_capabilities(spec, &maps, cgroup.tracking()?.is_some()),
     };
@@ -129,6 +131,7 @@ fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
         network: plan::has_network(spec).then(|| network::choose(inner.network_method)).transpose()?,
         seccomp: seccomp::programs(spec.syscalls)?,
         seed: spec.seed.as_deref().map(Seed::open).transpose()?,
+        skeleton: inner.skeleton(),
     })
 }
 
@@ -146,10 +149,9 @@ fn limits(spec: &BoxSpec) -> cgroup::Limits {
     cgroup::Limits { cpus: spec.cpus, memory_bytes_max: spec.memory_mb << 20, pids_max: spec.pids_limit }
 }
 
-fn launch<'a>(inner: &'a Inner, cgroup: &BoxCgroup, control: &UnixStream) -> Result<Launching<'a>> {
-    let program = box_agent_image::sealed().map_err(|error| Error::io("preparing the agent", error))?;
-    let (control, null) = (control.as_fd(), inner.null.as_fd());
-    let launch = Launch { role: Role::Agent, program, control, null, cgroup: cgroup.agent_directory() };
+fn launch<'a>(inner: &'a Inner, cgroup: &BoxCgroup, control: &UnixStream, owner: Option<u32>) -> Result<Launching<'a>> {
+    let (program, control, null) = (inner.agent.as_fd(), control.as_fd(), inner.null.as_fd());
+    let launch = Launch { role: Role::Agent, program, control, null, cgroup: cgroup.agent_directory(), owner };
     inner.starters.launch(&launch).map_err(explain_launch)
 }
 
@@ -180,14 +182,15 @@ fn complete(
     let Draft { mut plan, sources } = draft;
     let mut baggage = Baggage::default();
     plan.listener = baggage.add(listener);
+    plan.mode_guard = seccomp::mode_guard(spec);
     plan.entrances = cgroup.entrances()?.into_iter().map(|entrance| baggage.add(entrance)).collect();
     let namespace =
         box_host::mounts::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error))?;
     for source in sources {
         plan.trees.push(match (source, &prepared.image) {
             (Source::Host(path), _) => inner.host_trees.take(&path, inner.way, &mut baggage)?,
-            (Source::Skeleton, _) => trees::shared(&shared(inner)?.root, &namespace, &mut baggage)?,
-            (Source::Devices, _) => trees::shared(&shared(inner)?.devices, &namespace, &mut baggage)?,
+            (Source::Skeleton, _) => trees::shared(&shared(prepared)?.root, &namespace, &mut baggage)?,
+            (Source::Devices, _) => trees::shared(&shared(prepared)?.devices, &namespace, &mut baggage)?,
             (Source::Grant(index), _) => {
                 let (grant, mount) = (&prepared.grants[index], &spec.mounts[index]);
                 let workload = (spec.user.uid, spec.user.gid);
@@ -224,17 +227,8 @@ fn complete(
     Ok((plan, baggage))
 }
 
-/// The shared parts, made when they are first needed; nothing where there can be none.
-fn skeleton(inner: &Inner) -> Result<Option<&Skeleton>> {
-    if let Some(made) = inner.skeleton.get() {
-        return Ok(made.as_ref());
-    }
-    let made = if inner.way == Way::Mounts { Skeleton::make()? } else { None };
-    Ok(inner.skeleton.get_or_init(|| made).as_ref())
-}
-
-fn shared(inner: &Inner) -> Result<&Skeleton> {
-    skeleton(inner)?.ok_or_else(|| setup("skeleton", "the plan asks for one that there is not"))
+fn shared(prepared: &Prepared) -> Result<&Skeleton> {
+    prepared.skeleton.as_deref().ok_or_else(|| setup("skeleton", "the plan asks for one that there is not"))
 }
 
 /// A box with an image that cannot be set up has a bad image: without one, set-up does not depend on what a stranger chose.

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-use box_wire::limits::STARTER_DESCRIPTORS_MAX;
+use box_wire::limits::{NO_OWNER, STARTER_DESCRIPTORS_MAX};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -121,7 +121,7 @@ impl Starter {
     fn start(launch: &Launch<'_>) -> io::Result<Self> {
         let (socket, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let launch = Launch { role: Role::Starter, control: theirs.as_fd(), cgroup: None, ..*launch };
+        let launch = Launch { role: Role::Starter, control: theirs.as_fd(), cgroup: None, owner: None, ..*launch };
         Ok(Self { socket, process: sys::launch(&launch)? })
     }
 
@@ -131,7 +131,9 @@ impl Starter {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         let namespaces = sys::NAMESPACES.to_ne_bytes();
-        rustix::net::sendmsg(&self.socket, &[IoSlice::new(&namespaces)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        let owner = launch.owner.unwrap_or(NO_OWNER).to_ne_bytes();
+        let request = [IoSlice::new(&namespaces), IoSlice::new(&owner)];
+        rustix::net::sendmsg(&self.socket, &request, &mut ancillary, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 

@@ -3,9 +3,12 @@
 
 use std::ffi::c_void;
 use std::io;
+use std::io::Write as _;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use box_host::sys::{SignalMask, clone_and_run};
+use rustix::process::DumpableBehavior;
+use rustix::thread::{CapabilitiesSecureBits, Uid};
 
 /// The descriptor under which the agent finds its socket.
 const CONTROL_DESCRIPTOR: RawFd = 3;
@@ -49,6 +52,9 @@ pub(crate) struct Launch<'a> {
     pub(crate) null: BorrowedFd<'a>,
     /// The v2 cgroup that it is born into.
     pub(crate) cgroup: Option<BorrowedFd<'a>>,
+    /// The host's user id that owns the box's user namespace, where that is not us. The kernel charges what the box takes of its
+    /// limits per user (inotify instances, pending signals, …) to this id as well.
+    pub(crate) owner: Option<u32>,
 }
 
 /// A process that was started.
@@ -93,13 +99,54 @@ pub(crate) fn launch(launch: &Launch<'_>) -> io::Result<Launched> {
         arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
     }
     let masked = SignalMask::block_all()?;
+    let owner = launch.owner.map(ThreadOwner::assume).transpose()?;
     // SAFETY: the child runs `run_child` on a stack of its own with memory that stays valid, because this thread sleeps until
     // the child has executed the agent or died. `run_child` makes system calls only and never returns.
     let pid = unsafe { clone_and_run(&arguments, run_child, (&raw const child).cast()) };
+    drop(owner);
     drop(masked);
     let pid = pid?;
+    if launch.owner.is_some() {
+        // The child may not write this file when it is not root. Losing it costs nothing but the kernel's choice.
+        let score = std::fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/oom_score_adj"));
+        let _ = score.and_then(|mut score| score.write_all(OOM_SCORE));
+    }
     // SAFETY: the kernel stored a descriptor that is ours alone.
     Ok(Launched { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// Makes this thread another user, without any loss of capabilities, until dropped.
+struct ThreadOwner {
+    secure_bits: CapabilitiesSecureBits,
+    dumpable: DumpableBehavior,
+}
+
+impl ThreadOwner {
+    fn assume(uid: u32) -> io::Result<Self> {
+        let dumpable = rustix::process::dumpable_behavior()?;
+        let secure_bits = rustix::thread::capabilities_secure_bits()?;
+        let kept = secure_bits | CapabilitiesSecureBits::NO_SETUID_FIXUP;
+        rustix::thread::set_capabilities_secure_bits(kept)?;
+        let assumed = Self { secure_bits, dumpable };
+        // The real id too: before 6.16, the kernel takes an effective id that differs from it for a set-user-id program, and exec
+        // clears the ambient capabilities that the agent needs.
+        let owner = Uid::from_raw(uid);
+        rustix::thread::set_thread_res_uid(owner, owner, Uid::ROOT)?;
+        Ok(assumed)
+    }
+}
+
+impl Drop for ThreadOwner {
+    fn drop(&mut self) {
+        let restored = rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)
+            .and_then(|()| rustix::thread::set_capabilities_secure_bits(self.secure_bits));
+        if restored.is_err() {
+            // A thread of the server that goes on as somebody else would make files that nobody can remove.
+            std::process::abort();
+        }
+        // Changing the user made the whole process undumpable, which costs its operator a debugger and nothing else.
+        let _ = rustix::process::set_dumpable_behavior(self.dumpable);
+    }
 }
 
 /// The child between clone and exec. System calls only: no allocation, no lock, nothing that our threads could hold.

@@ -178,7 +178,7 @@ fn stage(inner: &Inner, spec: &BoxSpec, prepared: &Prepared, record: &Record, id
     let root = match &prepared.image {
         Some(tree) => Root::Image(trees::of_image(tree, record.range)?),
         None if spec.read_only_rootfs => Root::Nsjail,
-        None => Root::Writable(host.directories.clone()),
+        None => Root::Writable(host.directories().to_vec()),
     };
     let trees = match prepared.image {
         Some(_) => Vec::new(),
@@ -284,7 +284,9 @@ fn lodge(
         directories: Vec::new(),
         rlimits: box_host::standard::rlimits(spec, inner.cgroups.kind() != DriverKind::Absent),
         landlock_writable: house::writable(spec),
+        landlock_sockets: box_host::standard::socket_places(spec),
         seccomp: prepared.seccomp.clone(),
+        mode_guard: seccomp::mode_guard(spec),
         listener,
         tracking,
         memory,

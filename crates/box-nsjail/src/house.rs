@@ -310,7 +310,7 @@ mod tests {
             ],
             files: vec![(known("/etc/services"), b"http 80/tcp\n".to_vec())],
             links: vec![(known("/bin"), "usr/bin".to_owned())],
-            directories: vec!["local".to_owned()],
+            directories: vec!["local".to_owned()].into(),
             shell: "/bin/bash",
         }
     }

@@ -71,7 +71,10 @@ async fn a_box_that_may_reach_out_does_so_by_a_way_of_its_own() {
     let stage = Stage::open().await;
     let handle = match stage.create(&BoxSpec { network: Network::On, ..spec() }).await {
         Ok(handle) => handle,
-        Err(Error::Unavailable { reason, .. }) => return play::skip(&reason),
+        Err(Error::Unavailable { reason, fix, .. }) => {
+            stage.close().await;
+            return play::skip(&format!("{reason}; {fix}"));
+        }
         Err(error) => panic!("{error}"),
     };
     let told =
@@ -101,7 +104,7 @@ async fn what_runs_out_of_memory_is_the_command_and_not_the_box() {
     let handle = stage.create(&BoxSpec { memory_mb: 64, ..spec() }).await.unwrap();
     if handle.guarantees.level(Dimension::Memory) != Level::Hard {
         stage.close().await;
-        return play::skip("nothing limits memory here");
+        return play::skip("no cgroup limits memory here; run as root, or see `strongbox doctor`");
     }
     for _ in 0..3 {
         let told = run(&stage.backend, &handle, "python3 -c 'x = bytearray(1 << 30)'").await;
@@ -182,7 +185,7 @@ async fn a_writable_root_takes_programs() {
 async fn an_image_is_the_root_and_is_never_written() {
     let Some(_) = program() else { return };
     if !is_root() {
-        return play::skip("images need root");
+        return play::skip("images need root; run as root");
     }
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
     let tree = outside.path().join("tree");
@@ -191,7 +194,7 @@ async fn an_image_is_the_root_and_is_never_written() {
     }
     std::fs::set_permissions(outside.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     if std::fs::copy("/bin/busybox", tree.join("bin/busybox")).is_err() {
-        return play::skip("busybox-static is not installed");
+        return play::skip("there is no /bin/busybox; apt-get install busybox-static");
     }
     std::os::unix::fs::symlink("busybox", tree.join("bin/sh")).unwrap();
     std::fs::write(tree.join("etc/mark"), b"image").unwrap();
@@ -230,7 +233,10 @@ async fn a_box_on_disk_is_limited_there() {
             assert!(told.stdout.contains("ext4"), "{told:?}");
             assert_eq!(handle.guarantees.level(Dimension::DiskBytes), Level::Hard);
         }
-        Err(error) => assert_eq!((error.code(), is_root()), ("unavailable", false), "{error}"),
+        Err(error) => {
+            assert_eq!((error.code(), is_root()), ("unavailable", false), "{error}");
+            play::skip("only root can mount a disk; run as root");
+        }
     }
     stage.close().await;
 }
@@ -241,7 +247,7 @@ async fn a_paused_box_stands_still_and_its_agent_does_not() {
     let stage = Stage::open().await;
     let handle = stage.create(&spec()).await.unwrap();
     match stage.backend.pause(&handle).await {
-        Err(Error::Unavailable { reason, .. }) => play::skip(&reason),
+        Err(Error::Unavailable { reason, fix, .. }) => play::skip(&format!("{reason}; {fix}")),
         paused => {
             paused.unwrap();
             box_core::link::ping(stage.backend.dial(&handle).await.unwrap()).await.unwrap();

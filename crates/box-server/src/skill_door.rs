@@ -72,5 +72,5 @@ fn open(stores: &SkillStores, tenant: &TenantId) -> box_skills::Result<SkillStor
 
 /// Does something that waits for disks.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::internal(error.to_string()))
+    box_core::tasks::blocking(work).await.map_err(|error| Failure::internal(error.to_string()))
 }

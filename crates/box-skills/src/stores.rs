@@ -51,7 +51,7 @@ impl SkillStores {
     ) -> box_core::Result<T> {
         let place = self.place(tenant);
         let look = move || if place.is_dir() { work(&SkillStore::open(&place)?) } else { Ok(T::default()) };
-        let done = tokio::task::spawn_blocking(look).await;
+        let done = box_core::tasks::blocking(look).await;
         done.map_err(|error| box_core::Error::io("reading skills", std::io::Error::other(error)))?.map_err(told)
     }
 }

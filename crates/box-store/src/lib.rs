@@ -60,7 +60,7 @@ impl SqliteStore {
     /// Runs a question on the reading connection, where it may take its time.
     async fn ask<T: Send + 'static>(&self, question: fn(&mut Connection) -> Result<T>) -> Result<T> {
         let reader = Arc::clone(&self.reader);
-        let answer = tokio::task::spawn_blocking(move || {
+        let answer = box_core::tasks::blocking(move || {
             // A panic elsewhere leaves no half-done work here: SQLite rolls an open transaction back.
             let mut connection = reader.lock().unwrap_or_else(PoisonError::into_inner);
             question(&mut connection)

@@ -82,6 +82,12 @@ pub const GUEST_ID_MAX: u32 = 65534;
 /// Descriptors that travel with a request to a starter: the agent's socket, and the cgroup that it is born into.
 pub const STARTER_DESCRIPTORS_MAX: usize = 2;
 
+/// Terminals of one box at once. The kernel has some 3,000 for the whole machine.
+pub const TERMINALS_MAX: u32 = 128;
+
+/// What a starter is told instead of a user id when namespaces belong to whoever forks. No user has it.
+pub const NO_OWNER: u32 = u32::MAX;
+
 /// Rows and columns of a terminal.
 pub const WINDOW_CELLS_MAX: u16 = 4096;
 

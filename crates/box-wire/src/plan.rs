@@ -34,8 +34,12 @@ pub struct Plan {
     pub rlimits: Vec<(u32, u64, u64)>,
     /// Places where the workload may write; the second lock behind the mounts. Best effort.
     pub landlock_writable: Vec<GuestPath>,
+    /// Places where the workload may make sockets; nothing means everywhere. Best effort.
+    pub landlock_sockets: Option<Vec<GuestPath>>,
     /// Classic BPF programs, installed in order by every command; eight bytes an instruction.
     pub seccomp: Vec<Vec<u8>>,
+    /// Programs that commands install besides, just before they start. File operations do not.
+    pub mode_guard: Vec<Vec<u8>>,
     /// How the process tree of an exec is found again to be killed.
     pub tracking: Tracking,
     /// Where commands are held to their memory, and where what became of it is read.
@@ -68,8 +72,12 @@ pub struct Lodging {
     pub rlimits: Vec<(u32, u64, u64)>,
     /// Places where the workload may write; the second lock behind the mounts. Best effort.
     pub landlock_writable: Vec<GuestPath>,
+    /// Places where the workload may make sockets; nothing means everywhere. Best effort.
+    pub landlock_sockets: Option<Vec<GuestPath>>,
     /// Classic BPF programs, installed in order by every command; eight bytes an instruction.
     pub seccomp: Vec<Vec<u8>>,
+    /// Programs that commands install besides, just before they start. File operations do not.
+    pub mode_guard: Vec<Vec<u8>>,
     /// Which of the descriptors sent along is the listening socket; the agent makes one of its own where none could be.
     pub listener: Option<DescriptorIndex>,
     /// How the process tree of an exec is found again to be killed.

@@ -9,6 +9,9 @@ use super::files::entry;
 use super::place::{Place, by_descriptor};
 use super::trouble;
 
+/// No set-user-id and no set-group-id: the file may lie in a directory of the host.
+const MODE_MASK: u32 = 0o1777;
+
 /// Changes what is to change, and tells what came of it.
 pub(super) fn adjust(
     place: &Place,
@@ -20,7 +23,7 @@ pub(super) fn adjust(
     let found = place.find(path)?;
     // The bits first: who gives a file away may not change them any more.
     if let Some(mode) = mode {
-        rustix::fs::chmod(by_descriptor(&found), Mode::from_raw_mode(mode)).map_err(failed)?;
+        rustix::fs::chmod(by_descriptor(&found), Mode::from_raw_mode(mode & MODE_MASK)).map_err(failed)?;
     }
     if uid.is_some() || gid.is_some() {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));

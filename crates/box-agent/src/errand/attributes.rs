@@ -84,7 +84,7 @@ mod tests {
             Err(Errno::OPNOTSUPP) => {
                 assert_eq!(replace(file.as_file(), &attributes(&[("a", "1")])), Err(Errno::OPNOTSUPP));
                 assert!(replace(file.as_file(), &attributes(&[])).is_ok() && read(file.as_file(), "user.").is_empty());
-                return;
+                return crate::skip("the temporary directory has no user attributes; set TMPDIR to one on ext4");
             }
             set => set.unwrap(),
         }

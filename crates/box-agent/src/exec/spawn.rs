@@ -277,6 +277,9 @@ fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! 
             _ => sys::close_all_but_standard_streams().map_or(126, |()| errand::run(errand, None)),
         });
     }
+    if let Err(error) = setup::install(&prepared.mode_guard) {
+        fail(&ends.verdict, STAGE_CONFINE, error);
+    }
     // As execvp does: a candidate that exists but cannot be executed is remembered, a missing one is not.
     let mut verdict = Errno::NOENT;
     for candidate in &image.candidates {

@@ -55,7 +55,7 @@ pub(super) fn confine_agent<'a>(
     rustix::thread::set_capabilities_secure_bits(secure_bits).step("secure_bits")?;
     sys::drop_bounding_set_but(root.bits());
     rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
-    restrict_writes(&plan.landlock_writable, own).step("landlock")?;
+    restrict_writes(&plan.landlock_writable, plan.landlock_sockets.as_deref(), own).step("landlock")?;
     become_agent(plan.agent, root)?;
     // Changing the user id made the process visible again.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("hide")
@@ -90,7 +90,7 @@ pub(super) fn confine_lodger<'a>(
     // Needs a capability that a well-made container does not have; where it has one, this takes the rest.
     sys::drop_bounding_set_but(0);
     rustix::thread::set_no_new_privs(true).step("no_new_privs")?;
-    restrict_writes(&lodging.landlock_writable, own).step("landlock")?;
+    restrict_writes(&lodging.landlock_writable, lodging.landlock_sockets.as_deref(), own).step("landlock")?;
     if let Some(agent) = lodging.agent {
         become_agent(agent, CapabilitySet::empty())?;
     } else {
@@ -100,12 +100,14 @@ pub(super) fn confine_lodger<'a>(
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("hide")
 }
 
-/// The second lock behind the mounts: writing only where the plan says, signals and abstract sockets only inside the box.
+/// The second lock behind the mounts: writing and making sockets only where the plan says, signals and abstract sockets only inside
+/// the box.
 ///
 /// Applied to the agent before its first child, so that all commands share one domain and can signal each other. Kernels
 /// without Landlock, or with an older one, hold less; the host reports which.
 fn restrict_writes<'a>(
     writable: &[GuestPath],
+    sockets: Option<&[GuestPath]>,
     own: impl Iterator<Item = &'a OwnedFd>,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     if sys::landlock_abi() == 0 {
@@ -121,11 +123,17 @@ fn restrict_writes<'a>(
         | AccessFs::Refer;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(writes)?
+        .handle_access(if sockets.is_some() { writes | AccessFs::MakeSock } else { writes })?
         .scope(Scope::AbstractUnixSocket | Scope::Signal)?
         .create()?;
     for path in writable {
         ruleset = ruleset.add_rule(PathBeneath::new(PathFd::new(path.as_str())?, writes))?;
+    }
+    for path in sockets.into_iter().flatten() {
+        // Not every root has all of these.
+        if let Ok(place) = PathFd::new(path.as_str()) {
+            ruleset = ruleset.add_rule(PathBeneath::new(place, AccessFs::MakeSock))?;
+        }
     }
     // The agent makes cgroups of execs there, lets them enter, and keeps what they write. Nobody else in the box has a way to
     // name these directories.
@@ -148,10 +156,14 @@ pub(crate) fn confine_workload(user: User, prepared: &Prepared) -> Result<()> {
     let keep = if user.uid == 0 { root } else { CapabilitySet::empty() };
     become_user(user)?;
     set_capabilities(keep)?;
-    for program in seccomp {
-        sys::install_filter(program).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    }
+    install(seccomp)?;
     verify_confinement(keep, root, *bounding)
+}
+
+/// Installs filters for system calls, in this order. Nothing removes them.
+pub(crate) fn install(programs: &[Vec<u8>]) -> Result<()> {
+    let install = |program: &Vec<u8>| sys::install_filter(program);
+    programs.iter().try_for_each(install).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// Checks from inside, just before a command starts, that it has nothing left but `kept`.

@@ -60,7 +60,7 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
         root_capabilities: Vec::new(),
         read_only_mounts,
     };
-    let Lodging { workload, agent, seccomp, lifeline, bounding, .. } = lodging;
+    let Lodging { workload, agent, seccomp, mode_guard, lifeline, bounding, .. } = lodging;
     let callers = if agent.is_some() { Callers::Root } else { Callers::Anybody };
     let root = CapabilitySet::empty();
     Ok(Prepared {
@@ -70,6 +70,7 @@ pub(crate) fn move_in(lodging: Lodging, descriptors: Vec<OwnedFd>) -> Result<Pre
         root,
         bounding,
         seccomp,
+        mode_guard,
         tracking,
         memory,
         journal,

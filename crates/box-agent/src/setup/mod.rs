@@ -23,7 +23,7 @@ use crate::saved::Storage;
 use crate::sys;
 
 pub(crate) use attaching::attach;
-pub(crate) use confine::{become_user, confine_workload};
+pub(crate) use confine::{become_user, confine_workload, install};
 pub(crate) use lodging::move_in;
 #[cfg(test)]
 pub(crate) use seed::fill;
@@ -63,6 +63,7 @@ pub(crate) struct Prepared {
     /// What keeps everybody here from getting more.
     pub(crate) bounding: Bounding,
     pub(crate) seccomp: Vec<Vec<u8>>,
+    pub(crate) mode_guard: Vec<Vec<u8>>,
     pub(crate) tracking: Tracker,
     pub(crate) memory: MemoryTold,
     /// Where the output of journalled execs is kept. Nothing but the agent has a way to name it.
@@ -172,7 +173,7 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         root_capabilities: plan.root_capabilities,
         read_only_mounts,
     };
-    let Plan { workload, seccomp, lifeline, .. } = plan;
+    let Plan { workload, seccomp, mode_guard, lifeline, .. } = plan;
     let bounding = Bounding::Empty;
     let maker = None;
     let callers = Callers::Anybody;
@@ -183,6 +184,7 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
         root,
         bounding,
         seccomp,
+        mode_guard,
         tracking,
         memory,
         journal,

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use box_wire::limits::TERMINALS_MAX;
 use box_wire::plan::{Access, Root, Step as PlanStep, Storage as Planned, Tracking};
 use box_wire::{GuestPath, Plan, User};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -112,6 +113,7 @@ impl Site {
                     ("ptmxmode", "666".to_owned()),
                     ("uid", owner.uid.to_string()),
                     ("gid", owner.gid.to_string()),
+                    ("max", TERMINALS_MAX.to_string()),
                 ];
                 let mount = mounts::pseudo("devpts", &options)?;
                 self.mount(&mount, path, Access::Device)

@@ -17,6 +17,7 @@ pub(crate) mod waiting;
 mod websocket;
 
 use std::future::Future;
+use std::pin::Pin;
 
 use ::http::HeaderValue;
 use clap::Args;
@@ -75,7 +76,9 @@ fn bearer(token: &str) -> Result<HeaderValue, Fault> {
 fn ask<T>(options: &ServerOptions, question: impl AsyncFnOnce(&Client) -> Result<T, Fault>) -> Result<T, Fault> {
     let client = options.client()?;
     let runtime = crate::runtime()?;
-    let answered = runtime.block_on(question(&client));
+    // Boxed, so that the runtime is compiled once for each kind of answer and not once for each verb.
+    let answer: Pin<Box<dyn Future<Output = Result<T, Fault>> + '_>> = Box::pin(question(&client));
+    let answered = runtime.block_on(answer);
     // A thread that still waits for our standard input must not keep us from ending.
     runtime.shutdown_background();
     answered

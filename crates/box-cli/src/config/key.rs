@@ -310,7 +310,7 @@ impl Kind {
             (Self::Number, Value::Fraction(number)) => number.is_finite(),
             (Self::Locks, Value::Texts(texts)) => texts.iter().all(|text| is_lock(text)),
             (Self::Template, Value::Text(text)) => is_template(text),
-            (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
+            (Self::Filter, Value::Text(text)) => text.parse::<tracing_subscriber::filter::Targets>().is_ok(),
             (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
             (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
             (Self::ImageNames, Value::Texts(texts)) => {

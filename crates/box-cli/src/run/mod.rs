@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use self::ending::Ending;
 use self::intent::Intent;
+use crate::engines::Opened;
 use crate::fault::{self, Fault};
 use crate::listing;
 use crate::options::RunOptions;
@@ -56,17 +57,13 @@ async fn run(options: &RunOptions, intent: &mut Intent) -> Result<Ended, Fault> 
     let own = intent.spec.backend.unwrap_or(BackendName::Native);
     let opened = engine::open_for(&options.engine, own, &intent.spec.image).await?;
     intent.run_as(opened.backend().workload(intent.spec.user));
-    let ended = run_in(opened.backend(), options, intent, &mut signals).await;
+    let ended = run_in(&opened, options, intent, &mut signals).await;
     opened.close().await;
     ended
 }
 
-async fn run_in(
-    backend: &dyn Backend,
-    options: &RunOptions,
-    intent: &Intent,
-    signals: &mut Signals,
-) -> Result<Ended, Fault> {
+async fn run_in(opened: &Opened, options: &RunOptions, intent: &Intent, signals: &mut Signals) -> Result<Ended, Fault> {
+    let backend = opened.backend();
     let handle = match create(backend, &intent.box_id, intent, signals).await? {
         Made::Box(handle) => handle,
         Made::Nothing(signal) => return Ok((Ending::Interrupted(signal), None)),
@@ -78,7 +75,7 @@ async fn run_in(
     if options.report.guarantees {
         listing::guarantees(&handle.guarantees);
     }
-    let ending = exec(backend, &handle, intent, signals).await;
+    let (ending, ()) = tokio::join!(exec(backend, &handle, intent, signals), opened.retire());
     backend.destroy(&handle).await?;
     Ok((ending, Some(handle.guarantees)))
 }

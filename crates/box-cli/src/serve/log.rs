@@ -3,13 +3,14 @@
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 use super::dropping::Dropping;
 use crate::fault::Fault;
 
 /// What speaks MCP logs whole messages, and these hold what callers and servers say to each other.
-const QUIET: &str = "rmcp=warn";
+const QUIET: &str = "rmcp";
 
 /// How lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -22,27 +23,31 @@ pub(crate) enum LogFormat {
 
 /// Starts to log what the filter lets through.
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Fault> {
-    let log = tracing_subscriber::fmt().with_env_filter(read(filter)?).with_writer(std::io::stderr);
-    let started = match format {
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).try_init(),
+    let (filter, lines) = (read(filter)?, tracing_subscriber::fmt::layer().with_writer(std::io::stderr));
+    let lines = match format {
+        LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
     };
-    started.map_err(|error| refused(&error))
+    tracing_subscriber::registry().with(lines).try_init().map_err(|error| refused(&error))
 }
 
 /// As [`start`], for a server whose standard error may be a pipe that nobody reads: rather than wait, lines are dropped. Words of
 /// a panic go the same way. What is returned is asked at the end to write what it has.
 pub(crate) fn start_dropping(filter: &str) -> Result<Dropping, Fault> {
     let dropping = Dropping::to(std::io::stderr()).map_err(|error| refused(&error))?;
-    let log = tracing_subscriber::fmt().with_env_filter(read(filter)?).with_writer(dropping.clone());
-    log.with_ansi(std::io::stderr().is_terminal()).try_init().map_err(|error| refused(&error))?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(dropping.clone());
+    let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_filter(read(filter)?);
+    tracing_subscriber::registry().with(lines).try_init().map_err(|error| refused(&error))?;
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a thread panicked")));
     Ok(dropping)
 }
 
-fn read(filter: &str) -> Result<EnvFilter, Fault> {
-    let quiet = QUIET.parse().map_err(|error| refused(&error))?;
-    Ok(EnvFilter::try_new(filter).map_err(|error| refused(&error))?.add_directive(quiet))
+fn read(filter: &str) -> Result<Targets, Fault> {
+    let asked: Targets = filter.parse().map_err(|error| refused(&error))?;
+    let loud = asked.iter().filter(|(target, _)| !target.starts_with(QUIET));
+    let loud: Vec<_> = loud.map(|(target, level)| (target.to_owned(), level)).collect();
+    let default = asked.default_level().unwrap_or(LevelFilter::OFF);
+    Ok(Targets::new().with_default(default).with_targets(loud).with_target(QUIET, LevelFilter::WARN))
 }
 
 fn refused(error: &dyn std::fmt::Display) -> Fault {
@@ -55,8 +60,11 @@ mod tests {
 
     #[test]
     fn what_is_said_over_mcp_is_not_logged_whatever_the_filter_says() {
-        for filter in ["debug", "rmcp=trace", "info,rmcp=debug"] {
-            assert!(read(filter).unwrap().to_string().contains(QUIET), "{filter}");
+        for filter in ["debug", "rmcp=trace", "info,rmcp=debug,rmcp::service=trace"] {
+            let read = read(filter).unwrap();
+            assert!(!read.would_enable("rmcp::service", &tracing::Level::INFO), "{filter}");
+            assert!(read.would_enable("rmcp::service", &tracing::Level::WARN), "{filter}");
         }
+        assert!(read("info,box_native=debug").unwrap().would_enable("box_native::spawn", &tracing::Level::DEBUG));
     }
 }

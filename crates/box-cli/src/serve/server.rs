@@ -1,5 +1,6 @@
 //! The composition root: every part of a server is made here, and nowhere else does one know of another.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use box_core::audit::AuditLog;
@@ -41,9 +42,11 @@ pub(crate) enum Haste {
 }
 
 /// Runs a server with a thread for each processor.
-pub(crate) fn block_on(work: impl Future<Output = Result<u8, Fault>>) -> Result<u8, Fault> {
+pub(crate) fn block_on<'a>(work: impl Future<Output = Result<u8, Fault>> + 'a) -> Result<u8, Fault> {
     let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = built.map_err(|error| Fault::new(format!("the runtime cannot be started: {error}")))?;
+    // Boxed, so that the runtime is compiled once and not once for each kind of server.
+    let work: Pin<Box<dyn Future<Output = Result<u8, Fault>> + 'a>> = Box::pin(work);
     let ended = runtime.block_on(work);
     // Whatever still blocks a thread was given its time; a stop that was asked for twice must not wait for it.
     runtime.shutdown_background();

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use box_wire::Invalid;
-use oci_spec::distribution::Reference;
+
+use super::Reference;
 
 /// Longest name as it is written.
 const NAME_BYTES_MAX: usize = 512;
@@ -15,27 +16,36 @@ const ALLOWED: &str = "a name such as python:3.12-slim, ghcr.io/org/tool:v1 or d
 /// The name of an image in a registry. What is left out is filled in as everybody does: `python` is
 /// `docker.io/library/python:latest`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ImageName(Reference);
+pub struct ImageName {
+    registry: String,
+    repository: String,
+    tag: Option<String>,
+    digest: Option<String>,
+}
+
+/// The registry of names that have none, and another name of it.
+const USUAL_REGISTRY: &str = "docker.io";
+const USUAL_REGISTRY_ALIAS: &str = "index.docker.io";
 
 impl ImageName {
     /// The registry, with its port where it has one.
     pub fn registry(&self) -> &str {
-        self.0.registry()
+        &self.registry
     }
 
     /// Where it is in the registry.
     pub fn repository(&self) -> &str {
-        self.0.repository()
+        &self.repository
     }
 
     /// The tag, unless there is only a digest.
     pub fn tag(&self) -> Option<&str> {
-        self.0.tag()
+        self.tag.as_deref()
     }
 
     /// The digest that what is pulled must have, where the name pins one: `sha256:` and 64 digits.
     pub fn digest(&self) -> Option<&str> {
-        self.0.digest()
+        self.digest.as_deref()
     }
 
     /// Whether the registry is on this machine, and may hence be asked without encryption.
@@ -49,26 +59,26 @@ impl FromStr for ImageName {
     type Err = Invalid;
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let refused = || Invalid::new("image", text.chars().take(NAME_BYTES_MAX).collect::<String>(), ALLOWED);
-        // The grammar of tags would let letters of all scripts through.
-        if text.len() > NAME_BYTES_MAX || !text.is_ascii() {
-            return Err(refused());
-        }
-        let reference = Reference::try_from(text).map_err(|_| refused())?;
-        let is_digest = |digest: &str| digest.strip_prefix("sha256:").is_some_and(is_lower_hexadecimal);
-        if !reference.digest().is_none_or(is_digest) {
+        let Reference { repository, tag, digest } = Reference::parse(text).ok_or_else(refused)?;
+        if !digest.as_ref().is_none_or(|digest| digest.starts_with("sha256:")) {
             return Err(Invalid::new("image", text, "a digest of the form sha256:… with small letters"));
         }
-        Ok(Self(reference))
+        let (registry, path) = match repository.split_once('/') {
+            Some((first, rest)) if first.contains(['.', ':']) || first == "localhost" => (first, rest),
+            _ => (USUAL_REGISTRY, repository.as_str()),
+        };
+        let registry = if registry == USUAL_REGISTRY_ALIAS { USUAL_REGISTRY } else { registry };
+        let is_official = registry == USUAL_REGISTRY && !path.contains('/');
+        let path = if is_official { format!("library/{path}") } else { path.to_owned() };
+        Ok(Self { registry: registry.to_owned(), repository: path, tag, digest })
     }
-}
-
-fn is_lower_hexadecimal(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl fmt::Display for ImageName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "{}/{}", self.registry, self.repository)?;
+        self.tag.iter().try_for_each(|tag| write!(f, ":{tag}"))?;
+        self.digest.iter().try_for_each(|digest| write!(f, "@{digest}"))
     }
 }
 

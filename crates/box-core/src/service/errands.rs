@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::tasks::Start as _;
+use async_recursion::async_recursion as boxed;
 use box_wire::errand::Effect;
 use box_wire::{Answer, Errand, ExecRequest, GuestPath, Program, Stdin, User, Work};
 use tokio::io::AsyncRead;
@@ -68,13 +70,26 @@ pub const NO_INPUT: Option<tokio::io::Empty> = None;
 impl Service {
     /// Does something with the files of a session; makes the session if it does not exist. Returns with the answer, when all input
     /// was taken; the bytes that follow, if any, are read from what comes with it. Dropping either ends the work.
-    pub async fn errand<I: AsyncRead + Unpin>(
+    pub async fn errand<I: AsyncRead + Unpin + Send>(
         &self,
         caller: &Caller,
         id: &SessionId,
         request: &SessionRequest,
         call: ErrandCall,
-        input: Option<I>,
+        mut input: Option<I>,
+    ) -> Result<(Answer, ErrandBytes)> {
+        let input = input.as_mut().map(|input| input as &mut (dyn AsyncRead + Unpin + Send));
+        self.errand_with(caller, id, request, call, input).await
+    }
+
+    #[boxed]
+    async fn errand_with(
+        &self,
+        caller: &Caller,
+        id: &SessionId,
+        request: &SessionRequest,
+        call: ErrandCall,
+        input: Option<&mut (dyn AsyncRead + Unpin + Send)>,
     ) -> Result<(Answer, ErrandBytes)> {
         let operation = operation(&call.work);
         let done = self.inner.run_errand(caller, id, request, call, input).await;
@@ -83,13 +98,13 @@ impl Service {
 }
 
 impl Inner {
-    async fn run_errand<I: AsyncRead + Unpin>(
+    async fn run_errand(
         self: &Arc<Self>,
         caller: &Caller,
         id: &SessionId,
         request: &SessionRequest,
         call: ErrandCall,
-        input: Option<I>,
+        input: Option<&mut (dyn AsyncRead + Unpin + Send)>,
     ) -> Result<(Answer, ErrandBytes)> {
         caller.require(Scope::Files)?;
         self.enabled()?;
@@ -132,7 +147,7 @@ async fn within_quota<T>(workspaces: &[Arc<Workspace>], errand: impl Future<Outp
     let mut looks = JoinSet::new();
     for workspace in workspaces {
         let workspace = Arc::clone(workspace);
-        looks.spawn(async move { workspace.until_exceeded().await });
+        looks.start(async move { workspace.until_exceeded().await });
     }
     let done = tokio::select! {
         done = errand => done?,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::tasks::Start as _;
+use async_recursion::async_recursion as boxed;
 use box_wire::{ExecId, ExecRequest, GuestPath, Invalid, Output, SignalScope, Stdin, WindowSize};
 
 use super::exec::{End, Exec};
@@ -20,6 +22,7 @@ use crate::{Error, Handle, Result, environment, hexadecimal, limits, link};
 
 impl Service {
     /// Starts a command; makes the session if it does not exist. Returns when the command runs.
+    #[boxed]
     pub async fn exec(
         &self,
         caller: &Caller,
@@ -33,6 +36,7 @@ impl Service {
     }
 
     /// Runs a command to its end; makes the session if it does not exist. A caller who stops waiting does not stop the command.
+    #[boxed]
     pub async fn run(
         &self,
         caller: &Caller,
@@ -55,6 +59,7 @@ impl Service {
     }
 
     /// Waits for the end of a command.
+    #[boxed]
     pub async fn wait_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<ExecResult> {
         let session = self.inner.find(caller, id)?;
         let exec = session.exec(exec)?;
@@ -87,6 +92,7 @@ impl Service {
     }
 
     /// Kills the whole process tree of a command.
+    #[boxed]
     pub async fn cancel_exec(&self, caller: &Caller, id: &SessionId, exec: &ExecId) -> Result<()> {
         let session = self.inner.find(caller, id)?;
         let exec = session.exec(exec)?;
@@ -123,6 +129,7 @@ impl Service {
     }
 
     /// Output of a command, or of the current run of a managed process, by byte range.
+    #[boxed]
     pub async fn read_output(
         &self,
         caller: &Caller,
@@ -148,6 +155,7 @@ impl Service {
     }
 
     /// Writes to the standard input of a command or managed process. Waits while it does not read.
+    #[boxed]
     pub async fn write_stdin(&self, caller: &Caller, id: &SessionId, target: &Target, chunk: StdinChunk) -> Result<()> {
         let session = self.inner.find(caller, id)?;
         let exec = session.target(target)?;
@@ -156,6 +164,7 @@ impl Service {
     }
 
     /// Tells the terminal of a command how large it is.
+    #[boxed]
     pub async fn resize(&self, caller: &Caller, id: &SessionId, target: &Target, size: WindowSize) -> Result<()> {
         size.validate()?;
         let session = self.inner.find(caller, id)?;
@@ -164,11 +173,13 @@ impl Service {
     }
 
     /// Sends a signal to the main process.
+    #[boxed]
     pub async fn signal(&self, caller: &Caller, id: &SessionId, target: &Target, signal: i32) -> Result<()> {
         self.inner.signal(caller, id, target, signal, SignalScope::Main).await
     }
 
     /// Sends a signal to the main process and to everything that it started.
+    #[boxed]
     pub async fn signal_tree(&self, caller: &Caller, id: &SessionId, target: &Target, signal: i32) -> Result<()> {
         self.inner.signal(caller, id, target, signal, SignalScope::Tree).await
     }
@@ -310,7 +321,7 @@ impl Inner {
     /// Passes given input on, in a task of its own: the command may take its time.
     fn feed(self: &Arc<Self>, standing: &Arc<Standing>, exec: &Arc<Exec>, bytes: Vec<u8>) {
         let (inner, standing, exec) = (Arc::clone(self), Arc::clone(standing), Arc::clone(exec));
-        self.tasks.spawn(async move {
+        self.tasks.start(async move {
             let fed = async {
                 inner.send_input(&standing, &exec, Input::Stdin(StdinChunk::Bytes(bytes))).await?;
                 inner.send_input(&standing, &exec, Input::Stdin(StdinChunk::End)).await

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::tasks::Start as _;
 use box_wire::{EndRecord, Ending, Event, ExecRequest, RefusalCode};
 use jiff::Timestamp;
 
@@ -91,7 +92,7 @@ impl Inner {
     ) {
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
         let (standing, exec) = (Arc::clone(standing), Arc::clone(exec));
-        self.tasks.spawn(async move {
+        self.tasks.start(async move {
             let end = tokio::select! {
                 // The command goes on without us; the next start finds it again.
                 () = inner.stopping.cancelled() => return,
@@ -181,7 +182,7 @@ impl Inner {
         if self.tell_end(session, standing, exec, end).await {
             let (inner, session) = (Arc::clone(self), Arc::clone(session));
             let (standing, exec) = (Arc::clone(standing), Arc::clone(exec));
-            self.tasks.spawn(async move { inner.settle(&session, &standing, &exec).await });
+            self.tasks.start(async move { inner.settle(&session, &standing, &exec).await });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -36,6 +37,7 @@ impl Service {
     }
 
     /// The MCP servers of the caller's tenant, by name.
+    #[boxed]
     pub async fn mcp_servers(&self, caller: &Caller) -> Result<Vec<McpServerInfo>> {
         let mut servers = self.inner.mcp(caller, Scope::Exec)?.servers.list(caller).await?;
         servers.retain(|server| caller.mcp.allows_some_of(server.name.as_str()));
@@ -43,11 +45,13 @@ impl Service {
     }
 
     /// One MCP server.
+    #[boxed]
     pub async fn mcp_server(&self, caller: &Caller, name: &McpServerName) -> Result<McpServerInfo> {
         self.inner.mcp(caller, Scope::Exec)?.find(caller, name).await
     }
 
     /// The last lines that were said by an MCP server, or about it.
+    #[boxed]
     pub async fn mcp_server_logs(
         &self,
         caller: &Caller,
@@ -63,6 +67,7 @@ impl Service {
     }
 
     /// Defines an MCP server, or defines one anew.
+    #[boxed]
     pub async fn put_mcp_server(
         &self,
         caller: &Caller,
@@ -81,6 +86,7 @@ impl Service {
     }
 
     /// Ends an MCP server and forgets it.
+    #[boxed]
     pub async fn remove_mcp_server(&self, caller: &Caller, name: &McpServerName) -> Result<()> {
         let asked = Asked::of(self, caller, name);
         self.changing(caller, "mcp_remove", Some(name), async move {
@@ -92,6 +98,7 @@ impl Service {
     }
 
     /// Lets an MCP server run, or ends it and keeps its definition.
+    #[boxed]
     pub async fn switch_mcp_server(
         &self,
         caller: &Caller,
@@ -112,6 +119,7 @@ impl Service {
     }
 
     /// Ends an MCP server and starts it anew.
+    #[boxed]
     pub async fn restart_mcp_server(&self, caller: &Caller, name: &McpServerName) -> Result<McpServerInfo> {
         let asked = Asked::of(self, caller, name);
         self.changing(caller, "mcp_restart", Some(name), async move {
@@ -124,6 +132,7 @@ impl Service {
     }
 
     /// Defines all servers of an `mcpServers` document of a desktop client.
+    #[boxed]
     pub async fn import_mcp_servers(&self, caller: &Caller, document: Value) -> Result<McpImported> {
         let (mcp, asker) = (self.inner.mcp(caller, Scope::Mcp), caller.clone());
         self.changing(caller, "mcp_import", None, async move {
@@ -136,6 +145,7 @@ impl Service {
     }
 
     /// Tries a definition, or a server that is defined, apart from all others.
+    #[boxed]
     pub async fn test_mcp_server(&self, caller: &Caller, tested: McpTested) -> Result<McpTestReport> {
         let (mcp, asker) = (self.inner.mcp(caller, Scope::Mcp), caller.clone());
         let name = match &tested {

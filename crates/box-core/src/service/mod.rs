@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use box_wire::User;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -234,6 +235,7 @@ struct Inner {
 impl Service {
     /// Starts the service: what the store remembers is adopted or honestly lost, what nobody remembers is removed. Where a backend
     /// is not there yet, that is done when it comes, and until then whatever is asked of its sessions is refused with the reason.
+    #[boxed]
     pub async fn open(
         backend: Arc<dyn Backend>,
         store: Arc<dyn Store>,
@@ -283,6 +285,7 @@ impl Service {
     }
 
     /// Whether boxes can be made here, and what they hold. Looked at now and then: many ask, and looking costs.
+    #[boxed]
     pub async fn backend_info(&self, caller: &Caller) -> Result<(BackendName, Capabilities)> {
         caller.require(Scope::Exec)?;
         let probe = async { Ok::<_, Error>(self.inner.backend.probe().await) };
@@ -397,7 +400,7 @@ impl Inner {
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> impl Future<Output = Result<T>> {
-        ToTheEnd { work: Some(Box::pin(work)), tasks: self.tasks.clone() }
+        ToTheEnd::new(work, self.tasks.clone())
     }
 
     /// The session of an id, in whatever state it is.

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use async_recursion::async_recursion as boxed;
 use box_wire::RefusalCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -55,6 +56,7 @@ impl AsyncWrite for PortStream {
 impl Service {
     /// Connects to a TCP port on the loopback of a session's box. A session that is paused is woken; one that does not exist is not
     /// made, because nothing would listen in it.
+    #[boxed]
     pub async fn dial_port(&self, caller: &Caller, id: &SessionId, port: NonZeroU16) -> Result<PortStream> {
         let dialled = self.inner.dial_port(caller, id, port).await;
         self.inner.noting(caller, "port", id, dialled).await

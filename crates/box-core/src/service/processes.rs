@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tasks::Start as _;
+use async_recursion::async_recursion as boxed;
 use box_wire::{ExecRequest, GuestPath, Invalid, Output, Program, SignalScope, Stdin};
 use rustix::process::Signal;
 use tokio::time::Instant;
@@ -32,6 +34,7 @@ const WELL_AFTER: Duration = Duration::from_mins(1);
 
 impl Service {
     /// Starts a managed process; makes the session if it does not exist.
+    #[boxed]
     pub async fn start_process(
         &self,
         caller: &Caller,
@@ -45,6 +48,7 @@ impl Service {
     }
 
     /// One managed process.
+    #[boxed]
     pub async fn get_process(&self, caller: &Caller, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
         let session = self.inner.find(caller, id)?;
         let process = session.process(process)?;
@@ -52,6 +56,7 @@ impl Service {
     }
 
     /// The managed processes of a session.
+    #[boxed]
     pub async fn list_processes(&self, caller: &Caller, id: &SessionId) -> Result<Vec<ProcessInfo>> {
         let session = self.inner.find(caller, id)?;
         let processes: Vec<_> = lock(&session.processes).values().cloned().collect();
@@ -66,6 +71,7 @@ impl Service {
     }
 
     /// Stops a managed process: end of input, then a request, then force. Its record is gone afterwards.
+    #[boxed]
     pub async fn stop_process(&self, caller: &Caller, id: &SessionId, process: &ProcessId) -> Result<ProcessInfo> {
         let session = self.inner.find(caller, id)?;
         let process = session.process(process)?;
@@ -238,7 +244,7 @@ impl Inner {
     ) {
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
         let (standing, process) = (Arc::clone(standing), Arc::clone(process));
-        self.tasks.spawn(async move {
+        self.tasks.start(async move {
             tokio::select! {
                 // The process goes on without us; the next start of the server supervises it again.
                 () = inner.stopping.cancelled() => {}

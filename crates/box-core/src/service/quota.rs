@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::tasks::Start as _;
 use tokio::time::Instant;
 
 use super::Inner;
@@ -83,7 +84,7 @@ impl Inner {
         for workspace in &standing.workspaces {
             let workspace = Arc::clone(workspace);
             let (inner, session, standing) = (Arc::clone(self), Arc::clone(session), Arc::clone(standing));
-            self.tasks.spawn(async move {
+            self.tasks.start(async move {
                 let mut phases = session.phases();
                 tokio::select! {
                     () = inner.stopping.cancelled() => {}
@@ -148,7 +149,7 @@ impl Inner {
         self.watched.remember(&session.key.tenant, None, "workspace_quota", Some(&session.key.id), &error);
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
         // Not by the task that looks, which ends with the box.
-        self.tasks.spawn(async move {
+        self.tasks.start(async move {
             if let Err(error) = inner.remove(&session).await {
                 tracing::error!(session.id = %session.key.id, error = %error, "a session that holds too much stays");
             }

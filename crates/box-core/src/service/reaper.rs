@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::tasks::Start as _;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Inner;
@@ -11,7 +12,7 @@ use crate::limits;
 /// Starts to look.
 pub(super) fn start(inner: &Arc<Inner>) {
     let inner = Arc::clone(inner);
-    inner.tasks.clone().spawn(async move {
+    inner.tasks.clone().start(async move {
         loop {
             tokio::select! {
                 () = inner.stopping.cancelled() => return,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::tasks::Start as _;
 use box_wire::{BoxId, ExecId};
 use tokio::task::JoinSet;
 
@@ -66,7 +67,7 @@ pub(super) async fn start(inner: &Arc<Inner>) -> Result<()> {
     let mut running = JoinSet::new();
     for name in &named {
         let (inner, backend) = (Arc::clone(inner), inner.backend_of(*name));
-        running.spawn(async move { begin(&inner, backend).await });
+        running.start(async move { begin(&inner, backend).await });
     }
     while running.join_next().await.is_some() {}
     let of_profiles: BTreeSet<_> = inner.config().profiles.iter().filter_map(|profile| profile.backend).collect();
@@ -80,7 +81,7 @@ pub(super) async fn start(inner: &Arc<Inner>) -> Result<()> {
 async fn begin(inner: &Arc<Inner>, backend: Arc<dyn Backend>) {
     let opening = Arc::clone(&backend);
     // A task of its own: an opening that takes long goes on.
-    let opened = inner.tasks.spawn(async move { opening.attempt().await });
+    let opened = inner.tasks.start(async move { opening.attempt().await });
     match tokio::time::timeout(OPENING_MAX, opened).await {
         Ok(Ok(Ok(()))) => {
             let backend = inner.backend_of(backend.name());
@@ -102,7 +103,7 @@ pub(super) fn recover_soon(inner: &Arc<Inner>, name: BackendName) {
 /// Recovers when a backend is there, in a task of its own. Until then nothing can be asked of its sessions.
 fn recover_later(inner: &Arc<Inner>, backend: Arc<dyn Backend>) {
     let inner = Arc::clone(inner);
-    inner.tasks.clone().spawn(async move {
+    inner.tasks.clone().start(async move {
         tokio::select! {
             () = inner.stopping.cancelled() => return,
             () = backend.arrives() => {}
@@ -118,7 +119,7 @@ fn recover_later(inner: &Arc<Inner>, backend: Arc<dyn Backend>) {
 /// Recovers until that succeeds, in a task of its own.
 fn recover_again(inner: &Arc<Inner>, backend: Arc<dyn Backend>) {
     let inner = Arc::clone(inner);
-    inner.tasks.clone().spawn(async move {
+    inner.tasks.clone().start(async move {
         let recovered = async {
             while !try_recover(&inner, &backend).await {
                 tokio::time::sleep(RETRY_AFTER).await;
@@ -187,7 +188,7 @@ async fn recover(inner: &Arc<Inner>, backend: &dyn Backend) -> Result<()> {
             running.join_next().await;
         }
         let (inner, went_away) = (Arc::clone(inner), Arc::clone(&went_away));
-        running.spawn(async move {
+        running.start(async move {
             if recover_session(&inner, memory, found).await.is_err() {
                 went_away.store(true, Ordering::Relaxed);
             }
@@ -197,7 +198,7 @@ async fn recover(inner: &Arc<Inner>, backend: &dyn Backend) -> Result<()> {
     let claimed = inner.claimed();
     for (_, orphan) in boxes.into_iter().filter(|(id, _)| !claimed.contains(id)) {
         let inner = Arc::clone(inner);
-        running.spawn(async move { remove_orphan(&inner, &orphan).await });
+        running.start(async move { remove_orphan(&inner, &orphan).await });
     }
     while running.join_next().await.is_some() {}
     if went_away.load(Ordering::Relaxed) {

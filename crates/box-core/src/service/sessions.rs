@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::tasks::Start as _;
+use async_recursion::async_recursion as boxed;
 use box_wire::{BoxId, TroubleCode};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
@@ -34,6 +36,7 @@ pub enum Created {
 
 impl Service {
     /// Makes a session, or returns the one of that id if nothing that was asked differs. One that was lost is made anew.
+    #[boxed]
     pub async fn create_session(
         &self,
         caller: &Caller,
@@ -49,6 +52,7 @@ impl Service {
     }
 
     /// One session. Looks whether its box is still there.
+    #[boxed]
     pub async fn get_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
         let session = self.inner.find(caller, id)?;
         if let Phase::Running(standing) | Phase::Paused(standing) = session.phase()
@@ -103,6 +107,7 @@ impl Service {
     }
 
     /// Changes how long a session may be idle.
+    #[boxed]
     pub async fn set_session_ttl(&self, caller: &Caller, id: &SessionId, ttl_sec: u64) -> Result<SessionInfo> {
         check_ttl(ttl_sec)?;
         let session = self.inner.find(caller, id)?;
@@ -118,6 +123,7 @@ impl Service {
     }
 
     /// Destroys a session with everything in it.
+    #[boxed]
     pub async fn delete_session(&self, caller: &Caller, id: &SessionId) -> Result<()> {
         let session = self.inner.find(caller, id)?;
         let (inner, caller, id) = (Arc::clone(&self.inner), caller.clone(), id.clone());
@@ -131,6 +137,7 @@ impl Service {
     }
 
     /// Stops a session where it is.
+    #[boxed]
     pub async fn pause_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
         let session = self.inner.find(caller, id)?;
         let inner = Arc::clone(&self.inner);
@@ -138,6 +145,7 @@ impl Service {
     }
 
     /// Lets a session go on.
+    #[boxed]
     pub async fn resume_session(&self, caller: &Caller, id: &SessionId) -> Result<SessionInfo> {
         let session = self.inner.find(caller, id)?;
         let inner = Arc::clone(&self.inner);
@@ -145,12 +153,14 @@ impl Service {
     }
 
     /// What the box of a session consumes now.
+    #[boxed]
     pub async fn session_stats(&self, caller: &Caller, id: &SessionId) -> Result<Stats> {
         let standing = self.inner.find(caller, id)?.standing()?;
         self.inner.backend.stats(&standing.handle).await
     }
 
     /// Stops everything that the service does. Calls that come later are refused.
+    #[boxed]
     pub async fn stop(&self, mode: StopMode) -> Result<()> {
         self.inner.stopping.cancel();
         let sessions: Vec<_> = self.inner.lock_sessions().values().cloned().collect();
@@ -287,7 +297,7 @@ impl Inner {
     /// Makes the box in a task of its own, so that a caller who hangs up does not leave half of one.
     fn begin_making(self: &Arc<Self>, session: &Arc<Session>, spec: Box<BoxSpec>) {
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
-        self.tasks.spawn(async move {
+        self.tasks.start(async move {
             match inner.make(&session, &spec).await {
                 Ok(standing) => {
                     inner.watched.sessions_created.add();
@@ -357,7 +367,7 @@ impl Inner {
         });
         if begun {
             let (inner, session) = (Arc::clone(self), Arc::clone(session));
-            self.tasks.spawn(async move { inner.destroy(&session).await });
+            self.tasks.start(async move { inner.destroy(&session).await });
         }
         match session.settled().await {
             Phase::Lost(reason) => Err(Error::Setup { step: "destroy".to_owned(), reason: reason.to_string() }),
@@ -394,7 +404,7 @@ impl Inner {
                 outcome = Err(error);
             }
             let inner = Arc::clone(self);
-            running.spawn(async move { inner.remove(&session).await });
+            running.start(async move { inner.remove(&session).await });
         }
         while let Some(joined) = running.join_next().await {
             if let Ok(Err(error)) = joined {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use box_wire::{ExecRequest, GuestPath, RefusalCode};
 use tokio::io::AsyncReadExt;
 
@@ -35,6 +36,7 @@ impl Service {
 
     /// The same request, for a session that shows the skills of the caller's tenant. One that exists stays as it is: a skill that it
     /// does not show comes in when it is activated.
+    #[boxed]
     pub async fn with_skill_mounts(
         &self,
         caller: &Caller,
@@ -47,6 +49,7 @@ impl Service {
     }
 
     /// Activates a skill in a session; makes the session if it does not exist, and its box anew if it does not show the skill.
+    #[boxed]
     pub async fn activate_skill(
         &self,
         caller: &Caller,
@@ -65,6 +68,7 @@ impl Service {
 
     /// The line for the shell that a command of a tool means: as it is if it uses no skill, else within the environment of the one
     /// skill that it uses, which is prepared now if need be. `named` is the skill that the caller says it uses.
+    #[boxed]
     pub async fn skill_line(
         &self,
         caller: &Caller,
@@ -99,6 +103,7 @@ impl Service {
 
 impl Service {
     /// Whether the backend of such a session sees the files of this machine, so that they can be mounted.
+    #[boxed]
     pub async fn shares_files(&self, caller: &Caller, request: &SessionRequest) -> Result<bool> {
         Ok(self.inner.files(caller, request).await? == Files::Shared)
     }
@@ -238,7 +243,7 @@ async fn without_refused(mut shown: SkillMounts) -> Result<SkillMounts> {
         });
         shown
     };
-    let looked = tokio::task::spawn_blocking(look).await;
+    let looked = crate::tasks::blocking(look).await;
     looked.map_err(|error| Error::io("looking at skills", std::io::Error::other(error)))
 }
 

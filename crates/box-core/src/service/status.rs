@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -81,6 +82,7 @@ impl From<Surveyed> for BackendInfo {
 impl Service {
     /// All backends, the chosen one and why. Looked at now and then: many ask, and looking costs. Those that nothing has needed yet
     /// are left alone.
+    #[boxed]
     pub async fn backends(&self, caller: &Caller) -> Result<Vec<BackendInfo>> {
         caller.require(Scope::Exec)?;
         let survey = async {
@@ -91,6 +93,7 @@ impl Service {
     }
 
     /// What the backend of that name says of itself. It is tried now if nothing has needed it before.
+    #[boxed]
     pub async fn backend_info_of(&self, caller: &Caller, name: BackendName) -> Result<Capabilities> {
         if name == self.backend_name() {
             return Ok(self.backend_info(caller).await?.1);
@@ -112,6 +115,7 @@ impl Service {
     }
 
     /// How the service stands, as far as the caller's tenant is concerned.
+    #[boxed]
     pub async fn status(&self, caller: &Caller) -> Result<StatusInfo> {
         let (backend, found) = self.backend_info(caller).await?;
         let sessions = self.inner.sessions_of(caller);

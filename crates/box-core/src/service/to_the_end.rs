@@ -8,24 +8,22 @@ use tokio_util::task::TaskTracker;
 
 /// Work that is brought to its end whether or not whoever waits for it stays. While somebody waits it runs where they are, which
 /// saves two changes of thread; when they leave, it goes on in a tracked task.
-#[derive(Debug)]
-pub(super) struct ToTheEnd<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    pub(super) work: Option<Pin<Box<F>>>,
-    pub(super) tasks: TaskTracker,
+pub(super) struct ToTheEnd<T: Send + 'static> {
+    work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    tasks: TaskTracker,
 }
 
-impl<F> Future for ToTheEnd<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    type Output = F::Output;
+impl<T: Send + 'static> ToTheEnd<T> {
+    /// The work continues in one of these tasks when its caller stops waiting.
+    pub(super) fn new(work: impl Future<Output = T> + Send + 'static, tasks: TaskTracker) -> Self {
+        Self { work: Some(Box::pin(work)), tasks }
+    }
+}
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+impl<T: Send + 'static> Future for ToTheEnd<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         // Nobody polls again what is done.
         let Some(work) = &mut self.work else { return Poll::Pending };
         let polled = work.as_mut().poll(context);
@@ -36,11 +34,7 @@ where
     }
 }
 
-impl<F> Drop for ToTheEnd<F>
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
+impl<T: Send + 'static> Drop for ToTheEnd<T> {
     fn drop(&mut self) {
         if let (Some(work), Ok(runtime)) = (self.work.take(), Handle::try_current()) {
             self.tasks.spawn_on(work, &runtime);
@@ -56,7 +50,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_waited_for_is_answered() {
         let tasks = TaskTracker::new();
-        assert_eq!(ToTheEnd { work: Some(Box::pin(async { 7 })), tasks: tasks.clone() }.await, 7);
+        assert_eq!(ToTheEnd::new(async { 7 }, tasks.clone()).await, 7);
         assert!(tasks.is_empty());
     }
 
@@ -69,7 +63,7 @@ mod tests {
             wait.await.unwrap();
             done.send(7).unwrap();
         };
-        let mut waiting = Box::pin(ToTheEnd { work: Some(Box::pin(work)), tasks: tasks.clone() });
+        let mut waiting = Box::pin(ToTheEnd::new(work, tasks.clone()));
         assert!(futures_poll(&mut waiting).is_pending());
         drop(waiting);
         go.send(()).unwrap();

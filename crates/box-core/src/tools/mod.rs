@@ -13,6 +13,7 @@ mod query;
 mod result;
 mod scope;
 
+use async_recursion::async_recursion as boxed;
 use serde_json::Value;
 
 use crate::service::Workplace;
@@ -31,6 +32,7 @@ use parameters::Parameters;
 
 impl Service {
     /// Runs a tool for an agent, in the session of its query, which is made if it does not exist.
+    #[boxed]
     pub async fn tool(&self, caller: &Caller, name: &str, parameters: Value, query: &QueryContext) -> Result<Value> {
         let caller = &Caller { query_id: query.query_id.clone(), ..caller.clone() };
         let session = session_id_of(&self.settings(), query);
@@ -38,6 +40,7 @@ impl Service {
     }
 
     /// Runs a tool for an agent, in a session of the caller's choice, which is made if it does not exist.
+    #[boxed]
     pub async fn tool_in(&self, caller: &Caller, session: &SessionId, name: &str, parameters: Value) -> Result<Value> {
         self.run_tool(caller, Ok(session.clone()), name, parameters).await
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
+use box_core::tasks::Start as _;
 use box_core::{Error, Result, SafeRoot, SyscallSet};
 use box_host::instance::{self, Instance, Remains, State};
 use box_host::{record, seccomp};
@@ -102,7 +103,7 @@ async fn connect(
         (EngineKind::Podman, _) => {
             let socket = podman::socket_of(&state.path, &instance.name);
             let (service, client) = podman::Service::start(&settings.podman_arguments, socket).await?;
-            tasks.spawn(service.tend(client.clone(), stop.clone()));
+            tasks.start(service.tend(client.clone(), stop.clone()));
             Ok(client)
         }
         (EngineKind::Docker, Some(error)) => Err(error),

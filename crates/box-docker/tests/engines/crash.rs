@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use box_core::{Backend, BoxSpec, Persistence, Profile};
 use box_docker::{EngineKind, STEPS};
 
@@ -45,7 +45,7 @@ async fn the_process_that_dies() -> Result<()> {
         return Ok(());
     };
     let kind = if engine == "docker" { EngineKind::Docker } else { EngineKind::Podman };
-    let Some(ground) = Ground::of(kind, "crash").await? else { return Ok(()) };
+    let ground = Ground::of(kind).await?.context("the engine is gone")?;
     let engine = ground.open_in(state.into(), box_host::InstanceKind::Ephemeral, settings()).await?;
     let spec = BoxSpec { keeps_journal: true, persistence: Persistence::Disk, ..Profile::default().spec() };
     let handle = engine.create(&id.parse()?, &spec).await?;

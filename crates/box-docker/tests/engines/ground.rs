@@ -23,7 +23,7 @@ macro_rules! case {
 
             #[tokio::test(flavor = "multi_thread")]
             async fn docker() -> Result<()> {
-                match Ground::of(box_docker::EngineKind::Docker, stringify!($name)).await? {
+                match Ground::of(box_docker::EngineKind::Docker).await? {
                     Some(ground) => ($body)(ground).await,
                     None => Ok(()),
                 }
@@ -31,7 +31,7 @@ macro_rules! case {
 
             #[tokio::test(flavor = "multi_thread")]
             async fn podman() -> Result<()> {
-                match Ground::of(box_docker::EngineKind::Podman, stringify!($name)).await? {
+                match Ground::of(box_docker::EngineKind::Podman).await? {
                     Some(ground) => ($body)(ground).await,
                     None => Ok(()),
                 }
@@ -69,11 +69,11 @@ pub(crate) fn settings() -> EngineSettings {
 }
 
 impl Ground {
-    /// The ground of an engine, or a loud word that there is none.
-    pub(crate) async fn of(kind: EngineKind, case: &str) -> Result<Option<Self>> {
+    /// The ground of an engine. Where there is none, the test is skipped.
+    pub(crate) async fn of(kind: EngineKind) -> Result<Option<Self>> {
         let variable = format!("STRONGBOX_TEST_{}", kind.to_string().to_uppercase());
         let Ok(address) = std::env::var(&variable) else {
-            skipped(&format!("{case} on {kind}: {variable} is not set"));
+            skip(&format!("{variable} is not set; run `sudo cargo xtask test --only crates-engines`"));
             return Ok(None);
         };
         let docker = Docker::connect_with_host(&address)?.negotiate_version().await?;
@@ -170,11 +170,11 @@ impl Ground {
         Ok(path)
     }
 
-    /// Whether the engine can hold boxes to limits here; says so where it cannot.
+    /// Whether the engine can hold boxes to limits here. Where it cannot, the test is skipped.
     pub(crate) fn has_cgroups(&self) -> bool {
         let is_root = rustix::process::geteuid().is_root();
         if !is_root {
-            skipped(&format!("limits on {}: an ordinary user has no cgroups here", self.kind));
+            skip(&format!("{} of an ordinary user has no cgroups here; run as root", self.kind));
         }
         is_root
     }
@@ -271,9 +271,11 @@ impl Ground {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "a case that was skipped says so")]
-pub(crate) fn skipped(what: &str) {
-    println!("SKIPPED {what}");
+/// Reports that the running test is skipped: what is missing, and how to get it.
+#[expect(clippy::print_stderr, reason = "a skipped test must be visible")]
+fn skip(reason: &str) {
+    let thread = std::thread::current();
+    eprintln!("skipped: {}::{}: {reason}", env!("CARGO_PKG_NAME"), thread.name().unwrap_or("unnamed"));
 }
 
 /// A tar file of a root file system that holds nothing but a shell.

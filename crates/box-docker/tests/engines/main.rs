@@ -264,7 +264,7 @@ case!(a_root_that_can_be_written_is_told_to_have_no_limit, |ground: Ground| asyn
 /// A service of Podman that nobody started: ours, on a private socket, with storage of its own, and gone with us.
 #[tokio::test(flavor = "multi_thread")]
 async fn podman_is_started_where_nobody_listens_and_ended_with_us() -> Result<()> {
-    let Some(ground) = Ground::of(box_docker::EngineKind::Podman, "a service of our own").await? else { return Ok(()) };
+    let Some(ground) = Ground::of(box_docker::EngineKind::Podman).await? else { return Ok(()) };
     let storage = tempfile::tempdir()?;
     let path = |name: &str| storage.path().join(name).display().to_string();
     let words = ["--cgroup-manager", "cgroupfs", "--runtime", "runc", "--events-backend", "file"].map(str::to_owned);

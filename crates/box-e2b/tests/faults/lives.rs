@@ -35,7 +35,7 @@ async fn a_stream_that_is_dropped_is_hung_up_in_the_sandbox() {
     let scene = Scene::new().await;
     let handle = scene.make("one").await.unwrap();
     drop(scene.backend.dial(&handle).await.unwrap());
-    for _ in 0..200 {
+    for _ in 0..3000 {
         if !scene.double.world.lock().unwrap().killed.is_empty() {
             return;
         }

@@ -101,6 +101,12 @@ fn no_limit_is_told_where_there_is_none() {
 fn every_directory_that_is_found_holds_the_process() {
     let pid = std::process::id();
     let found = directories(pid);
+    if found == Directories::default() {
+        let thread = std::thread::current();
+        let (package, test) = (env!("CARGO_PKG_NAME"), thread.name().unwrap_or("unnamed"));
+        eprintln!("skipped: {package}::{test}: this machine has no cgroups; mount -t cgroup2 none /sys/fs/cgroup");
+        return;
+    }
     for directory in [&found.memory, &found.pids, &found.cpu, &found.cpuacct, &found.freezer].into_iter().flatten() {
         let members = fs::read_to_string(directory.path.join("cgroup.procs")).unwrap();
         assert!(members.lines().any(|member| member == pid.to_string()), "{directory:?}");

@@ -11,6 +11,7 @@
 mod bridge;
 mod command;
 mod helper;
+mod message;
 mod netlink;
 mod pasta;
 mod resolver;

@@ -1,86 +1,92 @@
-//! What the kernel is asked about networks without a program in between: links, addresses, routes, and how often the packet rules were changed.
+//! Asks the kernel about networks without a program in between: links, addresses, routes, and how often the packet rules were
+//! changed.
 //!
-//! A conversation is about the network namespace in which it was begun. The kernel answers each request before the next one is sent.
+//! A socket belongs to the network namespace in which it was opened. The kernel answers each request before the next one is sent.
+//! Six shapes of messages are needed, so they are written by hand: the crate that knows all of them took 18 seconds to compile.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use box_core::{Error, Result};
-use netlink_packet_core::{
-    Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload, NlasIterator, parse_u32_be,
-};
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
-use netlink_sys::{Socket, SocketAddr};
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// A conversation about links, addresses and routes.
+use super::message::{Message, attribute, error_code};
+
+/// The protocol of links, addresses and routes has the number 0, which stands for none.
+const ROUTE: Option<Protocol> = None;
+
+/// A link is up.
+const IFF_UP: u32 = 1;
+
+/// Inside of `IFLA_LINKINFO`: the kind of a link, what else there is to say of it, and for a veth its other end.
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+const INFO_PEER: u16 = 1;
+
+/// More than the kernel ever answers here.
+const ANSWER_BYTES_MAX: usize = 8192;
+
+/// A socket for links, addresses and routes.
 #[derive(Debug)]
-pub(super) struct Links(Socket);
+pub(super) struct Links(OwnedFd);
 
 impl Links {
     pub(super) fn open() -> Result<Self> {
-        socket(NETLINK_ROUTE).map(Self).map_err(|source| Error::io("speak with the kernel about links", source))
+        socket(ROUTE).map(Self).map_err(|source| Error::io("speak with the kernel about links", source))
     }
 
-    /// Makes a cable: one end here, up, the other in another namespace, where the kernel lets it come up only afterwards.
+    /// Makes a veth pair: one end here, up, the other in another namespace, where the kernel lets it come up only afterwards.
     pub(super) fn add_cable(&self, name: &str, other: &str, elsewhere: BorrowedFd<'_>) -> io::Result<()> {
-        let mut far = LinkMessage::default();
-        far.attributes = vec![LinkAttribute::IfName(other.to_owned()), LinkAttribute::NetNsFd(elsewhere.as_raw_fd())];
-        let mut near = named(name);
-        (near.header.flags, near.header.change_mask) = (LinkFlags::Up, LinkFlags::Up);
-        let kind = [LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(far)))];
-        near.attributes.push(LinkAttribute::LinkInfo(kind.to_vec()));
-        self.ask(RouteNetlinkMessage::NewLink(near), NLM_F_CREATE | NLM_F_EXCL)
+        let mut message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        message.link(0, IFF_UP, IFF_UP).text(libc::IFLA_IFNAME, name);
+        message.nested(libc::IFLA_LINKINFO, |info| {
+            info.text(INFO_KIND, "veth").nested(INFO_DATA, |data| {
+                data.nested(INFO_PEER, |peer| {
+                    let namespace = elsewhere.as_raw_fd().to_ne_bytes();
+                    peer.link(0, 0, 0).text(libc::IFLA_IFNAME, other).bytes(libc::IFLA_NET_NS_FD, &namespace);
+                });
+            });
+        });
+        self.ask(message)
     }
 
     pub(super) fn raise(&self, name: &str) -> io::Result<()> {
-        self.switch(self.index(name)?, LinkFlags::Up)
+        self.switch(self.index(name)?, IFF_UP)
     }
 
     pub(super) fn lower(&self, index: u32) -> io::Result<()> {
-        self.switch(index, LinkFlags::empty())
+        self.switch(index, 0)
     }
 
-    fn switch(&self, index: u32, flags: LinkFlags) -> io::Result<()> {
-        let mut link = numbered(index);
-        (link.header.flags, link.header.change_mask) = (flags, LinkFlags::Up);
-        self.ask(RouteNetlinkMessage::SetLink(link), 0)
+    fn switch(&self, index: u32, flags: u32) -> io::Result<()> {
+        let mut message = Message::new(libc::RTM_SETLINK, 0);
+        message.link(index, flags, IFF_UP);
+        self.ask(message)
     }
 
     pub(super) fn delete(&self, index: u32) -> io::Result<()> {
-        self.ask(RouteNetlinkMessage::DelLink(numbered(index)), 0)
+        let mut message = Message::new(libc::RTM_DELLINK, 0);
+        message.link(index, 0, 0);
+        self.ask(message)
     }
 
     pub(super) fn add_address(&self, name: &str, address: Ipv4Addr, bits: u8) -> io::Result<()> {
-        let mut message = AddressMessage::default();
-        message.header.family = AddressFamily::Inet;
-        message.header.prefix_len = bits;
-        message.header.scope = AddressScope::Universe;
-        message.header.flags = AddressHeaderFlags::empty();
-        message.header.index = self.index(name)?;
-        let address = IpAddr::V4(address);
-        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
-        self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+        let mut message = Message::new(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        message.address(bits, self.index(name)?);
+        message.bytes(libc::IFA_LOCAL, &address.octets()).bytes(libc::IFA_ADDRESS, &address.octets());
+        self.ask(message)
     }
 
     pub(super) fn add_default_route(&self, name: &str, gateway: Ipv4Addr) -> io::Result<()> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet;
-        message.header.table = libc::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::Boot;
-        message.header.scope = RouteScope::Universe;
-        message.header.kind = RouteType::Unicast;
-        message.attributes =
-            vec![RouteAttribute::Gateway(RouteAddress::Inet(gateway)), RouteAttribute::Oif(self.index(name)?)];
-        self.ask(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+        let mut message = Message::new(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        message.route();
+        message.bytes(libc::RTA_GATEWAY, &gateway.octets()).bytes(libc::RTA_OIF, &self.index(name)?.to_ne_bytes());
+        self.ask(message)
     }
 
-    /// What the link of this number is called, if it is there.
+    /// The name of the link that has this number, if it is there.
     pub(super) fn name(&self, index: u32) -> Option<String> {
         rustix::net::netdevice::index_to_name(self.0.as_fd(), index).ok()
     }
@@ -90,23 +96,17 @@ impl Links {
         Ok(rustix::net::netdevice::name_to_index(self.0.as_fd(), name)?)
     }
 
-    fn ask(&self, question: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
-        let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(question));
-        message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        let answer = exchange(&self.0, &bytes)?;
-        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
-        match answer.payload {
-            NetlinkPayload::Error(told) if told.code.is_none() => Ok(()),
-            NetlinkPayload::Error(told) => Err(told.to_io()),
-            other => Err(io::Error::other(format!("the kernel answered a request with {other:?}"))),
+    fn ask(&self, message: Message) -> io::Result<()> {
+        let answer = exchange(&self.0, &message.finish())?;
+        match error_code(&answer) {
+            Some(0) => Ok(()),
+            Some(code) => Err(io::Error::from_raw_os_error(-code)),
+            None => Err(io::Error::other("unexpected answer of the kernel to a request about links")),
         }
     }
 }
 
-/// How many times the packet rules of this namespace were changed, by whomever; nothing where the kernel does not say.
+/// How many times the packet rules of this namespace were changed, by any program; none where the kernel does not say.
 pub(super) fn rules_generation() -> Option<u32> {
     /// The packet filter's part of the kernel, and its two messages about this.
     const ASK: u16 = 10 << 8 | 16;
@@ -114,37 +114,23 @@ pub(super) fn rules_generation() -> Option<u32> {
     /// Family, version and resource, which such a question leaves empty.
     const FAMILY_BYTES: usize = 4;
     const GENERATION: u16 = 1;
-    let mut header = NetlinkHeader::default();
-    (header.message_type, header.flags) = (ASK, NLM_F_REQUEST);
-    let mut question = vec![0; header.buffer_len() + FAMILY_BYTES];
-    header.length = u32::try_from(question.len()).ok()?;
-    header.emit(&mut question);
-    let answer = exchange(&socket(NETLINK_NETFILTER).ok()?, &question).ok()?;
-    let answer = NetlinkBuffer::new_checked(&answer).ok().filter(|answer| answer.message_type() == TELL)?;
-    let mut attributes = NlasIterator::new(answer.payload().get(FAMILY_BYTES..)?).flatten();
-    parse_u32_be(attributes.find(|attribute| attribute.kind() == GENERATION)?.value()).ok()
+    let mut question = Message::question(ASK);
+    question.fixed(&[0; FAMILY_BYTES]);
+    let answer = exchange(&socket(Some(netlink::NETFILTER)).ok()?, &question.finish()).ok()?;
+    let value = attribute(&answer, TELL, FAMILY_BYTES, GENERATION)?;
+    Some(u32::from_be_bytes(value.try_into().ok()?))
 }
 
-fn numbered(index: u32) -> LinkMessage {
-    let mut link = LinkMessage::default();
-    link.header.index = index;
-    link
-}
-
-fn named(name: &str) -> LinkMessage {
-    let mut link = LinkMessage::default();
-    link.attributes = vec![LinkAttribute::IfName(name.to_owned())];
-    link
-}
-
-fn socket(protocol: isize) -> io::Result<Socket> {
-    let mut socket = Socket::new(protocol)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
+fn socket(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+    rustix::net::connect(&socket, &SocketAddrNetlink::new(0, 0))?;
     Ok(socket)
 }
 
-fn exchange(socket: &Socket, question: &[u8]) -> io::Result<Vec<u8>> {
-    socket.send(question, 0)?;
-    Ok(socket.recv_from_full()?.0)
+fn exchange(socket: &OwnedFd, question: &[u8]) -> io::Result<Vec<u8>> {
+    rustix::net::send(socket, question, SendFlags::empty())?;
+    let mut answer = vec![0; ANSWER_BYTES_MAX];
+    let (length, _) = rustix::net::recv(socket, &mut answer[..], RecvFlags::empty())?;
+    answer.truncate(length);
+    Ok(answer)
 }

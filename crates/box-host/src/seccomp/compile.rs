@@ -60,7 +60,7 @@ pub(super) const fn error(number: i32) -> Answer {
 }
 
 /// What a call answers that nobody decided on.
-const UNKNOWN: Decision = Decision::Always(error(libc::ENOSYS));
+pub(super) const UNKNOWN: Decision = Decision::Always(error(libc::ENOSYS));
 
 /// `AUDIT_ARCH_X86_64`: what the kernel calls the native table. x32 goes by the same name with larger numbers.
 const ARCHITECTURE: u32 = 0xC000_003E;
@@ -93,24 +93,24 @@ struct Range {
     decision: Decision,
 }
 
-/// The program that answers by these decisions, as bytes for the kernel.
-pub(super) fn program(decisions: &BTreeMap<u32, Decision>) -> Vec<u8> {
+/// The program that answers by these decisions, and by `otherwise` where there is none, as bytes for the kernel.
+pub(super) fn program(decisions: &BTreeMap<u32, Decision>, otherwise: Decision) -> Vec<u8> {
     let mut code = vec![
         step(LOAD, ARCHITECTURE_OFFSET),
         Instruction { code: JUMP_IF_EQUAL, if_true: 1, if_false: 0, operand: ARCHITECTURE },
         step(RETURN, libc::SECCOMP_RET_KILL_PROCESS),
         step(LOAD, NUMBER_OFFSET),
     ];
-    code.extend(search(&ranges(decisions)));
+    code.extend(search(&ranges(decisions, otherwise)));
     code.iter().flat_map(|instruction| bytes(*instruction)).collect()
 }
 
 /// Joins neighbours with equal decisions. The first range starts at 0 and the last one is open to the top.
-fn ranges(decisions: &BTreeMap<u32, Decision>) -> Vec<Range> {
+fn ranges(decisions: &BTreeMap<u32, Decision>, otherwise: Decision) -> Vec<Range> {
     let after_last = decisions.last_key_value().map_or(0, |(number, _)| number + 1);
     let mut ranges: Vec<Range> = Vec::new();
     for start in 0..=after_last {
-        let decision = decisions.get(&start).copied().unwrap_or(UNKNOWN);
+        let decision = decisions.get(&start).copied().unwrap_or(otherwise);
         if ranges.last().is_none_or(|range| range.decision != decision) {
             ranges.push(Range { start, decision });
         }

@@ -26,7 +26,7 @@ pub use profile::engine_profile;
 
 use std::sync::OnceLock;
 
-use box_core::{Error, Result, SyscallSet};
+use box_core::{BoxSpec, Error, Result, SyscallSet};
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the system call table of box-native is written for x86_64; other processors need a table of their own");
@@ -34,7 +34,7 @@ compile_error!("the system call table of box-native is written for x86_64; other
 /// The most instructions that the kernel takes in one program.
 const INSTRUCTIONS_MAX: usize = 4096;
 
-/// The programs that a command of a box installs, in this order, each as instructions of eight bytes.
+/// The programs that every command and file operation of a box installs, in this order, each as instructions of eight bytes.
 ///
 /// They are compiled once per set and process.
 pub fn programs(set: SyscallSet) -> Result<Vec<Vec<u8>>> {
@@ -44,11 +44,20 @@ pub fn programs(set: SyscallSet) -> Result<Vec<Vec<u8>>> {
         SyscallSet::Default => &DEFAULT,
         SyscallSet::Debug => &DEBUG,
     };
-    let program = cache.get_or_init(|| compile::program(&table::decisions(set)));
+    let program = cache.get_or_init(|| compile::program(&table::decisions(set), compile::UNKNOWN));
     let count = program.len() / compile::INSTRUCTION_BYTES;
     if count > INSTRUCTIONS_MAX {
         let reason = format!("the filter has {count} instructions, but the kernel takes {INSTRUCTIONS_MAX}");
         return Err(Error::Setup { step: "seccomp".to_owned(), reason });
     }
     Ok(vec![program.clone()])
+}
+
+/// What commands install besides, just before they start, in a box that can write to directories of the host: no file gets a
+/// set-user-id or set-group-id bit, because it would hold on the host. File operations mask these bits themselves, and need
+/// `openat2`, which this refuses.
+pub fn mode_guard(spec: &BoxSpec) -> Vec<Vec<u8>> {
+    static GUARD: OnceLock<Vec<u8>> = OnceLock::new();
+    let compile = || compile::program(&table::modes(), compile::Decision::Always(compile::Answer::Allow));
+    spec.host_writable().next().map(|_| GUARD.get_or_init(compile).clone()).into_iter().collect()
 }

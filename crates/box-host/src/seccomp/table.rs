@@ -26,17 +26,22 @@ pub(super) fn decisions(set: SyscallSet) -> BTreeMap<u32, Decision> {
     let always = |groups: &[Calls], answer: Answer| -> Vec<(i64, Decision)> {
         groups.iter().copied().flatten().map(|number| (*number, Decision::Always(answer))).collect()
     };
-    let checked = CHECKED.iter().map(|(number, rules, otherwise)| {
-        let (rules, otherwise) = (*rules, *otherwise);
-        (*number, Decision::ByArguments { rules, otherwise })
-    });
     always(ALLOWED, Answer::Allow)
         .into_iter()
         .chain(always(REFUSED, REFUSE))
         .chain(always(&[DEBUGGING], debugging))
-        .chain(checked)
+        .chain(checked(CHECKED))
         .filter_map(|(number, decision)| Some((u32::try_from(number).ok()?, decision)))
         .collect()
+}
+
+/// The decisions on calls that give a file its mode; all others are not for this to decide.
+pub(super) fn modes() -> BTreeMap<u32, Decision> {
+    checked(MODES).filter_map(|(number, decision)| Some((u32::try_from(number).ok()?, decision))).collect()
+}
+
+fn checked(calls: &'static [Checked]) -> impl Iterator<Item = (i64, Decision)> {
+    calls.iter().map(|&(number, rules, otherwise)| (number, Decision::ByArguments { rules, otherwise }))
 }
 
 /// What every box can call.
@@ -75,7 +80,7 @@ const FILE_CONTENT: Calls = calls![
     SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_preadv2 SYS_pwritev2
     SYS_lseek SYS_sendfile SYS_splice SYS_tee SYS_vmsplice SYS_copy_file_range SYS_ftruncate SYS_truncate
     SYS_fallocate SYS_fadvise64 SYS_readahead SYS_cachestat SYS_sync SYS_fsync SYS_fdatasync SYS_syncfs
-    SYS_sync_file_range SYS_io_setup SYS_io_destroy SYS_io_submit SYS_io_cancel SYS_io_getevents SYS_io_pgetevents
+    SYS_sync_file_range
 ];
 
 /// Opening, closing and passing on descriptors.
@@ -245,10 +250,11 @@ const NAMESPACE_FLAGS: u32 = 0x7E02_0000;
 /// Processes and threads, but no namespaces.
 const CLONE: &[Rule] = &[allow(&[masked(0, NAMESPACE_FLAGS, 0)])];
 
-/// Everything but typing into a terminal on behalf of somebody else.
-const IOCTL: &[Rule] = &[refuse(&[is(1, TIOCSTI)]), refuse(&[is(1, TIOCLINUX)])];
+/// Everything but typing into a terminal on behalf of somebody else, and other line disciplines, which are drivers.
+const IOCTL: &[Rule] = &[refuse(&[is(1, TIOCSTI)]), refuse(&[is(1, TIOCLINUX)]), refuse(&[is(1, TIOCSETD)])];
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541C;
+const TIOCSETD: u32 = 0x5423;
 
 /// Anybody but the agent: who has its id could take its limits and its processor time away. Root of a box may have the right to be
 /// anybody else.
@@ -277,6 +283,44 @@ const MKNODAT: &[Rule] = &[
     allow(&[masked(2, libc::S_IFMT, libc::S_IFREG)]),
     allow(&[masked(2, libc::S_IFMT, libc::S_IFIFO)]),
     allow(&[masked(2, libc::S_IFMT, libc::S_IFSOCK)]),
+];
+
+/// Calls that give a file its mode, in boxes that can write to directories of the host. `openat2` takes the mode behind a pointer that
+/// a filter cannot read, and C libraries fall back to `openat`. `mkdir` is not among them: the kernel ignores these bits there.
+const MODES: &[Checked] = &[
+    (libc::SYS_chmod, MODE_1, Answer::Allow),
+    (libc::SYS_fchmod, MODE_1, Answer::Allow),
+    (libc::SYS_fchmodat, MODE_2, Answer::Allow),
+    (libc::SYS_fchmodat2, MODE_2, Answer::Allow),
+    (libc::SYS_creat, MODE_1, Answer::Allow),
+    (libc::SYS_open, OPEN, Answer::Allow),
+    (libc::SYS_openat, OPENAT, Answer::Allow),
+    (libc::SYS_openat2, &[], error(libc::ENOSYS)),
+    (libc::SYS_mknod, MODE_1, Answer::Allow),
+    (libc::SYS_mknodat, MODE_2, Answer::Allow),
+];
+
+const SET_USER_ID: u32 = libc::S_ISUID;
+const SET_GROUP_ID: u32 = libc::S_ISGID;
+const CREATE: u32 = libc::O_CREAT.cast_unsigned();
+/// `O_TMPFILE` without `O_DIRECTORY`, which belongs to it but means something else alone.
+const UNNAMED: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
+
+const MODE_1: &[Rule] = &[refuse(&[has(1, SET_USER_ID)]), refuse(&[has(1, SET_GROUP_ID)])];
+const MODE_2: &[Rule] = &[refuse(&[has(2, SET_USER_ID)]), refuse(&[has(2, SET_GROUP_ID)])];
+
+/// The mode counts only when a file is made.
+const OPEN: &[Rule] = &[
+    refuse(&[has(1, CREATE), has(2, SET_USER_ID)]),
+    refuse(&[has(1, CREATE), has(2, SET_GROUP_ID)]),
+    refuse(&[has(1, UNNAMED), has(2, SET_USER_ID)]),
+    refuse(&[has(1, UNNAMED), has(2, SET_GROUP_ID)]),
+];
+const OPENAT: &[Rule] = &[
+    refuse(&[has(2, CREATE), has(3, SET_USER_ID)]),
+    refuse(&[has(2, CREATE), has(3, SET_GROUP_ID)]),
+    refuse(&[has(2, UNNAMED), has(3, SET_USER_ID)]),
+    refuse(&[has(2, UNNAMED), has(3, SET_GROUP_ID)]),
 ];
 
 /// Sockets by family, type and protocol.
@@ -322,6 +366,11 @@ const fn is(argument: u32, value: u32) -> Condition {
     masked(argument, u32::MAX, value)
 }
 
+/// All of these bits are set.
+const fn has(argument: u32, bits: u32) -> Condition {
+    masked(argument, bits, bits)
+}
+
 const fn masked(argument: u32, mask: u32, value: u32) -> Condition {
     Condition { argument, mask, value }
 }
@@ -336,7 +385,6 @@ const fn kind(value: u32) -> Condition {
 mod number {
     pub(super) use libc::*;
 
-    pub(super) const SYS_io_pgetevents: c_long = 333;
     pub(super) const SYS_cachestat: c_long = 451;
     pub(super) const SYS_map_shadow_stack: c_long = 453;
     pub(super) const SYS_futex_wake: c_long = 454;

@@ -1,5 +1,6 @@
 use super::interpreter::{Call, I386, Outcome, X86_64, run};
 use super::*;
+use box_core::{MountMode, MountSpec, Origin, Profile};
 
 const ALLOW: u32 = 0x7FFF_0000;
 const EPERM: u32 = 0x0005_0001;
@@ -11,7 +12,10 @@ const KILL_PROCESS: u32 = 0x8000_0000;
 const RUBBISH: u64 = 0xDEAD_BEEF_0000_0000;
 
 fn outcome(set: SyscallSet, architecture: u32, number: u32, arguments: &[u64]) -> Outcome {
-    let programs = programs(set).unwrap();
+    outcome_of(&programs(set).unwrap(), architecture, number, arguments)
+}
+
+fn outcome_of(programs: &[Vec<u8>], architecture: u32, number: u32, arguments: &[u64]) -> Outcome {
     assert_eq!(programs.len(), 1);
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
@@ -180,8 +184,9 @@ fn sockets_are_chosen_by_family_type_and_protocol() {
 #[test]
 fn terminals_cannot_be_typed_into() {
     const TIOCSTI: u64 = 0x5412;
+    const TIOCSETD: u64 = 0x5423;
     const TIOCLINUX: u64 = 0x541C;
-    for request in [TIOCSTI, TIOCLINUX] {
+    for request in [TIOCSTI, TIOCLINUX, TIOCSETD] {
         expect(libc::SYS_ioctl, &[0, request], EPERM);
     }
     for request in [libc::TCGETS, libc::TIOCGWINSZ, libc::TIOCSCTTY, libc::FIONREAD] {
@@ -229,4 +234,55 @@ fn no_devices_are_made() {
             expect(call, &arguments(kind), EPERM);
         }
     }
+}
+
+#[test]
+fn files_of_the_host_get_no_set_id_bits() {
+    const CREATE: u64 = 0o100;
+    const UNNAMED: u64 = 0o20_200_000;
+    let mount = MountSpec {
+        source: "/srv/data".into(),
+        target: "/workspace".parse().unwrap(),
+        mode: MountMode::Rw,
+        origin: Origin::Operator,
+    };
+    let spec = |mounts: Vec<MountSpec>| BoxSpec { mounts, ..Profile::default().spec() };
+    assert!(mode_guard(&spec(vec![])).is_empty());
+    assert!(mode_guard(&spec(vec![MountSpec { mode: MountMode::Ro, ..mount.clone() }])).is_empty());
+    let guard = mode_guard(&spec(vec![mount]));
+    let guarded =
+        |number: i64, arguments: &[u64]| outcome_of(&guard, X86_64, u32::try_from(number).unwrap(), arguments).action;
+    let regular = u64::from(libc::S_IFREG);
+    for mode in [0o4755, 0o2755, 0o6000, 0o7777, 0o4000 | RUBBISH] {
+        let refused: [(i64, &[u64]); 11] = [
+            (libc::SYS_chmod, &[0, mode]),
+            (libc::SYS_fchmod, &[0, mode]),
+            (libc::SYS_fchmodat, &[0, 0, mode]),
+            (libc::SYS_fchmodat2, &[0, 0, mode, 0]),
+            (libc::SYS_creat, &[0, mode]),
+            (libc::SYS_open, &[0, CREATE | 2, mode]),
+            (libc::SYS_open, &[0, UNNAMED | 2, mode]),
+            (libc::SYS_openat, &[0, 0, CREATE | 1, mode]),
+            (libc::SYS_openat, &[0, 0, UNNAMED | RUBBISH, mode]),
+            (libc::SYS_mknod, &[0, regular | mode, 0]),
+            (libc::SYS_mknodat, &[0, 0, mode, 0]),
+        ];
+        for (number, arguments) in refused {
+            assert_eq!(guarded(number, arguments), EPERM, "call {number} with {arguments:x?}");
+            assert_eq!(action(number, arguments), ALLOW, "call {number} with {arguments:x?}");
+        }
+    }
+    for (number, arguments) in [
+        (libc::SYS_chmod, &[0, 0o1777][..]),
+        (libc::SYS_fchmodat, &[0, 0, 0o755]),
+        (libc::SYS_open, &[0, CREATE, 0o666]),
+        // Whatever is in the register of an argument that is not used.
+        (libc::SYS_open, &[0, 0, 0o6755]),
+        (libc::SYS_openat, &[0, 0, 0o200_000, 0o6755]),
+        (libc::SYS_mkdir, &[0, 0o2755]),
+        (libc::SYS_mknod, &[0, regular | 0o644, 0]),
+    ] {
+        assert_eq!(guarded(number, arguments), ALLOW, "call {number} with {arguments:x?}");
+    }
+    assert_eq!(guarded(libc::SYS_openat2, &[]), ENOSYS);
 }

@@ -1,9 +1,5 @@
 //! A host, an internet and boxes to play with, all made of namespaces that end with the test.
-#![expect(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a step that fails is a failed test; a skipped one says so"
-)]
+#![expect(clippy::expect_used, reason = "a step that fails is a failed test")]
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,6 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::skip::skip;
 
 /// Who attaches boxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +42,10 @@ pub(crate) fn in_play_host(test: &str, role: Role, story: fn()) {
 fn play(test: &str, role: Role) {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root && fs::metadata("/dev/net/tun").map_or(0, |device| device.permissions().mode()) & 0o006 != 0o006 {
-        println!("skipped: /dev/net/tun may only be opened by root");
-        return;
+        return skip("only root can open /dev/net/tun; run as root, or chmod 666 /dev/net/tun");
     }
     if !is_root && role == Role::User {
-        println!("skipped: an ordinary user is played by root; the other tests run as one already");
-        return;
+        return skip("only root can become another user; run as root");
     }
     let mut command = Command::new("unshare");
     // In a process namespace of its own, so that whatever a failed test leaves behind ends with it.
@@ -368,7 +364,7 @@ fn namespace(process: &str, kind: &str) -> Option<PathBuf> {
 }
 
 fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
         assert!(Instant::now() < deadline, "{what} did not come up");
         std::thread::sleep(Duration::from_millis(5));

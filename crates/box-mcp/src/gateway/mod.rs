@@ -18,6 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use box_core::Caller;
+use box_core::tasks::Start as _;
 use futures_util::future::join_all;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResponse, ClientRequest, CompleteRequest, CompleteRequestParams,
@@ -108,7 +109,7 @@ impl Drop for Gateway {
             return;
         }
         let shown = Arc::clone(&self.shown);
-        self.tasks.spawn(async move {
+        self.tasks.start(async move {
             let leaving = join_all(shown.connected().into_iter().map(|server| {
                 let client = shown.client;
                 async move { server.leave(client).await }
@@ -149,7 +150,7 @@ impl ServerHandler for Gateway {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         self.shown.make_known();
         let sink = Sink::Session(context.peer);
-        self.tasks.spawn(watcher::watch(Arc::clone(&self.shown), sink, self.gone.clone()));
+        self.tasks.start(watcher::watch(Arc::clone(&self.shown), sink, self.gone.clone()));
     }
 
     async fn list_tools(

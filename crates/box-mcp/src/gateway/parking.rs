@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use box_core::mcp::McpServerName;
+use box_core::tasks::Start as _;
 use box_core::{Caller, TenantId};
 use rmcp::ErrorData;
 use rmcp::model::{ClientResult, InputRequest, InputRequests, InputRequiredResult, InputResponses, ServerRequest};
@@ -125,7 +126,7 @@ impl Parking {
         let (caller, server) = (caller.clone(), server.clone());
         let parked = Parked { caller, server, call, question, _waiting: taken.clone().drop_guard() };
         self.lock().insert(state.clone(), parked);
-        self.tasks.spawn(self.clone().wait(state.clone(), taken));
+        self.tasks.start(self.clone().wait(state.clone(), taken));
         Ok(InputRequiredResult::new(Some(requests), Some(state)))
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use box_core::mcp::McpServerName;
+use box_core::tasks::Start as _;
 use box_core::{Caller, TenantId};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -42,7 +43,7 @@ impl Registry {
         if let Some(before) = before {
             before.close();
         }
-        self.tasks.spawn(self.clone().follow(tenant.clone(), upstream));
+        self.tasks.start(self.clone().follow(tenant.clone(), upstream));
     }
 
     /// Takes a server away. Its connection goes on; close it when it is not needed.

@@ -10,6 +10,7 @@ use axum::body::to_bytes;
 use axum::extract::{OriginalUri, Request};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use box_core::tasks::Start as _;
 use futures_util::stream::{self, StreamExt};
 use http::StatusCode;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
@@ -70,7 +71,7 @@ impl Letters {
         lock(&self.boxes).insert(name.clone(), Letterbox { owner, messages });
         let wire = Wire { incoming, outgoing, gone: gone.clone() };
         let leaving = Leaving { boxes: Arc::clone(&self.boxes), name: name.clone(), gone };
-        self.tasks.spawn(serve(handler, wire));
+        self.tasks.start(serve(handler, wire));
         let endpoint = Event::default().event("endpoint").data(address_of(request, &name));
         let events = stream::once(async move { endpoint }).chain(stream::unfold((answers, leaving), next_event));
         let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);

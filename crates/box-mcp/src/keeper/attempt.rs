@@ -6,6 +6,7 @@ use std::time::Duration;
 use box_core::call::{ExecCall, ExecResult, ExecStatus};
 use box_core::mcp::{McpErrorPhase, McpLogSource, McpServerName};
 use box_core::session::{KeptDirectory, SessionInfo};
+use box_core::tasks::Start as _;
 use box_core::{Error, Service, SessionRequest};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -257,7 +258,7 @@ impl Attempt {
         match self.unless_given_up(McpErrorPhase::McpInit, connecting).await? {
             Ok(Ok(upstream)) => {
                 let connected = upstream.clone();
-                self.parts.tasks.spawn(async move {
+                self.parts.tasks.start(async move {
                     connected.closed().await;
                     drop(streams);
                 });

@@ -3,6 +3,7 @@
 use std::process::Stdio as Pipe;
 
 use box_core::environment;
+use box_core::tasks::Start as _;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
@@ -55,7 +56,7 @@ pub(super) fn start(stdio: &Stdio, seen: &Seen, tasks: &TaskTracker) -> std::io:
         return Err(std::io::ErrorKind::BrokenPipe.into());
     };
     if let Some(stderr) = child.stderr.take() {
-        tasks.spawn(listen(stderr, seen.clone()));
+        tasks.start(listen(stderr, seen.clone()));
     }
     Ok(Started { reader, writer, life: Life { child, group } })
 }
@@ -70,7 +71,7 @@ async fn listen(mut stderr: ChildStderr, seen: Seen) {
 impl Life {
     /// Ends it when the connection does.
     pub(super) fn lasts_as_long_as(mut self, upstream: Upstream, tasks: &TaskTracker) {
-        tasks.spawn(async move {
+        tasks.start(async move {
             // A program that ends closes its streams, and that is seen. It is waited for last: then its number is still its own.
             upstream.closed().await;
             self.end();

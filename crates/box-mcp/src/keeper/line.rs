@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use box_core::call::{Cursor, FollowEvent, ProcessId, ProcessInfo, ProcessStatus, StdinChunk, StreamName, Target};
 use box_core::service::Follow;
+use box_core::tasks::Start as _;
 use box_core::{Caller, Error, Result, Service, SessionId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio_util::sync::CancellationToken;
@@ -82,7 +83,7 @@ impl Line {
         let (near, far) = tokio::io::duplex(UNDER_WAY_BYTES_MAX);
         let pump = pump(self.clone(), follow, far, seen.clone());
         // A process that does not read would keep the pump for ever.
-        tasks.spawn(async move { unneeded.run_until_cancelled(pump).await });
+        tasks.start(async move { unneeded.run_until_cancelled(pump).await });
         Ok(near)
     }
 

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use box_core::mcp::{McpServerName, McpSource};
 use box_core::store::McpServerKey;
+use box_core::tasks::Start as _;
 use box_core::{Caller, Result, Service, Store, TenantId};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -135,7 +136,7 @@ impl Keeper {
         for defined in defined {
             keeper.inner.define(defined);
         }
-        keeper.inner.parts.tasks.spawn(sweep::sweep(Arc::clone(&keeper.inner)));
+        keeper.inner.parts.tasks.start(sweep::sweep(Arc::clone(&keeper.inner)));
         Ok(keeper)
     }
 
@@ -186,7 +187,7 @@ impl Inner {
             Server { defined: Arc::clone(&defined), seen, control: Some(control) }
         } else {
             if let Some(before) = before {
-                self.parts.tasks.spawn(async move { before.end().await });
+                self.parts.tasks.start(async move { before.end().await });
             }
             Server { defined: Arc::clone(&defined), seen: Seen::disabled(), control: None }
         };

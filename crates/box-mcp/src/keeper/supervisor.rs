@@ -6,6 +6,7 @@ use std::time::Duration;
 use box_core::TenantId;
 use box_core::call::ProcessStatus;
 use box_core::mcp::{McpErrorPhase, McpLogSource};
+use box_core::tasks::Start as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -98,7 +99,7 @@ impl Supervisor {
             reason: None,
             is_ending: false,
         };
-        parts.tasks.spawn(async move {
+        parts.tasks.start(async move {
             let _ended = ended;
             if let Some(before) = before {
                 before.end().await;
@@ -197,7 +198,7 @@ impl Supervisor {
         let given_up = CancellationToken::new();
         let (attempt, news) = (self.work(given_up.clone()), self.news.0.clone());
         let line = self.line.clone();
-        let task = self.parts.tasks.spawn(async move {
+        let task = self.parts.tasks.start(async move {
             let done = match (work, line) {
                 (Work::Attach, Some(line)) => attempt.attach(&line).await,
                 // What has no process of ours to attach to is connected anew.
@@ -284,7 +285,7 @@ impl Supervisor {
         let words = format!("connected to {} {}, which speaks {}", about.name, about.version, about.protocol_version);
         self.seen.note(McpLogSource::Keeper, &words);
         self.seen.connected(&upstream);
-        self.parts.tasks.spawn(offered::watch(upstream.clone(), self.seen.clone()));
+        self.parts.tasks.start(offered::watch(upstream.clone(), self.seen.clone()));
         self.registry.insert(self.tenant(), upstream.clone());
         self.upstream = Some(upstream);
         self.reason = None;

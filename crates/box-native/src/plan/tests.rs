@@ -9,7 +9,7 @@ fn host() -> HostRoot {
         ],
         files: vec![(known("/etc/services"), b"http 80/tcp\n".to_vec())],
         links: vec![(known("/bin"), "usr/bin".to_owned())],
-        directories: vec!["bin".to_owned(), "local".to_owned(), "local/lib".to_owned()],
+        directories: vec!["bin".to_owned(), "local".to_owned(), "local/lib".to_owned()].into(),
         shell: "/bin/bash",
     }
 }

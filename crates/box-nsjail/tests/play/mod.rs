@@ -19,15 +19,16 @@ pub(crate) const ROLE: &str = "STRONGBOX_TEST_MAKER";
 pub(crate) fn program() -> Option<PathBuf> {
     let named = std::env::var_os(VARIABLE).map(PathBuf::from);
     if named.is_none() {
-        skip(&format!("{VARIABLE} does not name an nsjail"));
+        skip(&format!("{VARIABLE} names no nsjail; run `sudo cargo xtask test --only crates-engines`"));
     }
     named
 }
 
-/// Says that a test did not run, and why.
-#[expect(clippy::print_stderr, reason = "a test that did not run must be seen")]
+/// Reports that the running test is skipped: what is missing, and how to get it.
+#[expect(clippy::print_stderr, reason = "a skipped test must be visible")]
 pub(crate) fn skip(reason: &str) {
-    eprintln!("skipped: {reason}");
+    let thread = std::thread::current();
+    eprintln!("skipped: {}::{}: {reason}", env!("CARGO_PKG_NAME"), thread.name().unwrap_or("unnamed"));
 }
 
 /// Whether boxes have everything that only root can give.
@@ -171,7 +172,7 @@ pub(crate) fn parent_of(pid: u32) -> Option<rustix::process::Pid> {
 
 /// Waits until something is so.
 pub(crate) async fn eventually(is_so: impl Fn() -> bool) -> Option<()> {
-    for _ in 0..200 {
+    for _ in 0..1200 {
         if is_so() {
             return Some(());
         }

@@ -75,7 +75,7 @@ impl BoxFiles {
     }
 
     /// Asks for something, with bytes where it takes some.
-    async fn give<I: AsyncRead + Unpin>(
+    async fn give<I: AsyncRead + Unpin + Send>(
         &self,
         user: Option<User>,
         work: Work,
@@ -103,7 +103,7 @@ impl BoxFiles {
     }
 
     /// Fills a file with bytes, and with what is said of it where that is kept.
-    pub(crate) async fn fill<I: AsyncRead + Unpin>(
+    pub(crate) async fn fill<I: AsyncRead + Unpin + Send>(
         &self,
         path: GuestPath,
         metadata: Option<Vec<(String, String)>>,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use box_core::session::SessionState;
 use box_core::store::SandboxRow;
+use box_core::tasks::Start as _;
 use box_core::{Caller, Error, SessionId};
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use crate::limits;
 /// Looks after sandboxes until the server stops.
 pub(crate) fn start(app: &App) {
     let app = app.clone();
-    app.tasks().clone().spawn(async move {
+    app.tasks().clone().start(async move {
         app.e2b().saved().clear().await;
         loop {
             let rest = look(&app).await;

@@ -88,7 +88,7 @@ impl Visitor {
         if !headers.iter().any(|(name, _)| *name == "host") {
             request = request.header(header::HOST, "localhost");
         }
-        if !body.is_null() {
+        if !body.is_null() && !headers.iter().any(|(name, _)| *name == "content-type") {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         for (name, value) in headers {

@@ -1,6 +1,7 @@
 //! What must not be left half done when whoever asked for it leaves.
 
 use box_core::Error;
+use box_core::tasks::Start as _;
 
 use super::failure::E2bFailure;
 use crate::app::App;
@@ -11,6 +12,6 @@ pub(super) async fn to_the_end<T: Send + 'static>(
     what: &str,
     work: impl Future<Output = Result<T, E2bFailure>> + Send + 'static,
 ) -> Result<T, E2bFailure> {
-    let done = app.tasks().spawn(work).await;
+    let done = app.tasks().start(work).await;
     done.unwrap_or_else(|error| Err(Error::io(what, std::io::Error::other(error)).into()))
 }

@@ -14,6 +14,7 @@ use std::num::NonZeroU16;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
+use box_core::tasks::Start as _;
 use box_core::{Caller, SessionId};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderValue, StatusCode, Version};
@@ -132,7 +133,7 @@ where
     let broken = |error: hyper::Error| bad(port, &reason(&error));
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let abort = app.abort().clone();
-    app.tasks().spawn(async move {
+    app.tasks().start(async move {
         // What goes wrong on the connection is told to whoever waits for the answer or reads it.
         let _ = abort.run_until_cancelled(connection.with_upgrades()).await;
     });

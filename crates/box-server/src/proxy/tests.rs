@@ -105,7 +105,7 @@ async fn whoever_leaves_ends_the_connection() {
     let (answer, mut far) = answered(b"HTTP/1.1 200 OK\r\n\r\nendless").await;
     drop(answer.unwrap());
     let mut asked = Vec::new();
-    let read = tokio::time::timeout(std::time::Duration::from_secs(10), far.read_to_end(&mut asked));
+    let read = tokio::time::timeout(std::time::Duration::from_secs(30), far.read_to_end(&mut asked));
     read.await.expect("it was closed").unwrap();
 }
 

@@ -1,5 +1,6 @@
 //! What two peers say to each other after they agreed on another protocol than HTTP. Nobody looks at it.
 
+use box_core::tasks::Start as _;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tracing::Instrument;
@@ -13,7 +14,7 @@ pub(super) fn start(app: &App, client: OnUpgrade, service: OnUpgrade) {
         // Whoever waits in vain for one of the two is told by its own end.
         let _ = closing.run_until_cancelled(carry(client, service)).await;
     };
-    app.tasks().spawn(work.in_current_span());
+    app.tasks().start(work.in_current_span());
 }
 
 async fn carry(client: OnUpgrade, service: OnUpgrade) {

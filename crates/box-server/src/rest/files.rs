@@ -54,7 +54,11 @@ impl Files {
     }
 
     /// Asks for something, with bytes where it takes some. Files never make a session.
-    async fn give<I: AsyncRead + Unpin>(&self, work: Work, input: Option<I>) -> Result<(Answer, ErrandBytes), Error> {
+    async fn give<I: AsyncRead + Unpin + Send>(
+        &self,
+        work: Work,
+        input: Option<I>,
+    ) -> Result<(Answer, ErrandBytes), Error> {
         let request = SessionRequest::of_existing();
         self.service.errand(&self.caller, &self.session, &request, ErrandCall::new(work), input).await
     }

@@ -6,6 +6,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use box_core::tasks::Start as _;
 use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -146,7 +147,7 @@ impl<C: Clerk> Desk<C> {
     fn begin(&self, request: Request, held: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)) {
         let (clerk, connection, replies) = (self.clerk.clone(), Arc::clone(&self.connection), self.replies.clone());
         let abort = self.clerk.abort().clone();
-        self.clerk.tasks().spawn(async move {
+        self.clerk.tasks().start(async move {
             let answered = abort.run_until_cancelled(answer(&clerk, &connection, request)).await;
             if let Some(reply) = answered.flatten() {
                 // Whoever has gone has no use for it.

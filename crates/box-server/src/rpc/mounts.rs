@@ -17,7 +17,7 @@ const DIRECTORY_MODE: u32 = 0o755;
 pub(crate) async fn prepare(spec: &BoxSpec, roots: &[PathBuf]) {
     let Some(host_path) = spec.host_path.clone().filter(|_| spec.has_workspace()) else { return };
     let (roots, places) = (roots.to_vec(), places_in_workspace(spec));
-    let made = tokio::task::spawn_blocking(move || make(Path::new(&host_path), &roots, &places));
+    let made = box_core::tasks::blocking(move || make(Path::new(&host_path), &roots, &places));
     if let Ok(Err(error)) = made.await {
         tracing::debug!(error = %error, "a workspace could not be prepared");
     }

@@ -146,7 +146,7 @@ impl LangBot {
 
 /// Does something that waits for disks, where nobody else has to wait for it.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
+    box_core::tasks::blocking(work).await.map_err(|error| {
         tracing::error!(error = %error, "work for a client ended by itself");
         Fault::new(Class::Box, "the server could not finish this; its log says more")
     })

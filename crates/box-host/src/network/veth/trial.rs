@@ -17,8 +17,8 @@ use super::rules::Rules;
 use super::{Links, add_cable, configure, in_a_thread, inside, name, put_away, switch_off};
 use crate::network::{Obstacle, netlink, open_read};
 
-/// How long the refusal may take.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the refusal may take. A first packet that is lost is sent again after a second.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long a trial holds although rules have changed since: others may change theirs all the time.
 const HOLDS: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use box_core::tasks::Start as _;
 use box_e2b_wire::filesystem::FilesystemEvent;
 use box_e2b_wire::{Code, RpcError, SandboxId};
 use tokio::time::Instant;
@@ -123,7 +124,7 @@ impl Place {
             watcher.following = Some(stop.clone().drop_guard());
         }
         self.used = true;
-        app.tasks().spawn(self.watchers.clone().follow(self.key.clone(), followed, stop));
+        app.tasks().start(self.watchers.clone().follow(self.key.clone(), followed, stop));
         self.key.1.clone()
     }
 }

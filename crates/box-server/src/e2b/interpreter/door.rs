@@ -8,6 +8,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use box_core::tasks::Start as _;
 use bytes::Bytes;
 use http::{StatusCode, header};
 use serde::Deserialize;
@@ -73,7 +74,7 @@ async fn execute(State(app): State<App>, directed: Directed, Raw(body): Raw) -> 
     let (lines, told) = mpsc::channel(LINES_WAITING_MAX);
     let cell = Cell { number: number()?, code: body.code, env };
     let (client, closing) = (Client(lines), app.closing().clone());
-    app.tasks().spawn(Waiting { contexts, context, turn, place, cell, client, closing }.run());
+    app.tasks().start(Waiting { contexts, context, turn, place, cell, client, closing }.run());
     Ok(streamed(told))
 }
 
@@ -147,7 +148,7 @@ async fn to_the_end<T: Send + 'static>(
     app: &App,
     something: impl Future<Output = Result<T, Refused>> + Send + 'static,
 ) -> Result<T, Refused> {
-    let done = app.tasks().spawn(something).await;
+    let done = app.tasks().start(something).await;
     done.unwrap_or_else(|_| Err(Refused::unavailable("this failed in a way that it should not have; try again")))
 }
 

@@ -14,7 +14,7 @@ pub(super) async fn sweep(store: &dyn Store, directory: Option<&Path>) -> Result
     let rows = store.templates().await?;
     let Some(directory) = directory.map(Path::to_owned) else { return Ok(rows) };
     let known = rows.iter().filter(|row| row.state == TemplateState::Ready).map(|row| row.key.id.clone()).collect();
-    let there = tokio::task::spawn_blocking(move || archives(&directory, &known));
+    let there = box_core::tasks::blocking(move || archives(&directory, &known));
     let there = there.await.unwrap_or_else(|error| Err(io::Error::other(error)));
     let there = there.map_err(|error| Error::io("looking at the archives of saved sandboxes", error))?;
     let mut kept = Vec::new();

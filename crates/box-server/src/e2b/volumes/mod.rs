@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use box_core::store::{Change, VolumeRow, Wait};
+use box_core::tasks::Start as _;
 use box_core::{Error, Store, TenantId};
 use http::StatusCode;
 use jiff::Timestamp;
@@ -74,7 +75,7 @@ pub(crate) fn start(app: &App) {
         return;
     }
     let app = app.clone();
-    app.tasks().clone().spawn(async move {
+    app.tasks().clone().start(async move {
         if let Err(failure) = app.e2b().volumes().opened().await {
             tracing::error!(error = failure.message(), "volumes cannot be used");
         }
@@ -185,7 +186,7 @@ async fn is_mounted(app: &App, volume: &VolumeRow) -> Result<bool, E2bFailure> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> box_core::Result<T> + Send + 'static,
 ) -> box_core::Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = box_core::tasks::blocking(work).await;
     done.unwrap_or_else(|error| Err(Error::io(LOOKING_AFTER, std::io::Error::other(error))))
 }
 

@@ -21,7 +21,7 @@ use crate::e2b::directed::inhabitant;
 use crate::e2b::failure::E2bFailure;
 use crate::e2b::files;
 use crate::e2b::lifetimes::end_if_there;
-use crate::limits;
+use crate::{limits, seats};
 
 /// Where a volume is in the box through which somebody looks into it.
 const MOUNTED: &str = "/mnt/volume";
@@ -60,6 +60,7 @@ impl FromRequestParts<App> for Reached {
         let id = raw.iter().find(|(name, _)| *name == "volume_id").map_or("", |(_, value)| value);
         let row = app.e2b().volumes().find(id).await?.ok_or_else(|| absent(id))?;
         check_token(&row, &parts.headers)?;
+        seats::trust(&parts.extensions);
         let bad = |error| E2bFailure::invalid(format!("the query cannot be read: {error}"));
         let Query(asked) = Query::<Asked>::try_from_uri(&parts.uri).map_err(bad)?;
         let path = inside(asked.path.as_deref())?;
