@@ -12,8 +12,6 @@ from dataclasses import dataclass
 # When a case counts as hanging. Only a guard.
 LIMIT_SEC = 60.0
 
-# Cases that are run once more when they failed, as in the other suites. More than these are no accident.
-SECOND_TRIES_MAX = 3
 
 
 class Skip(Exception):
@@ -51,23 +49,15 @@ class Suite:
         self.name = name
         self.filters = filters
         self.passed = self.failed = self.skipped = 0
-        self.second_tries = 0
 
     def takes(self, name: str) -> bool:
         """Whether a name was asked for."""
         return not self.filters or any(part in name for part in self.filters)
 
-    async def run(self, case: Case, *arguments, again: Callable[[], Awaitable[tuple]] | None = None) -> None:
-        """Runs one case. One that failed is run once more with what `again` gives; if it then passes, both are told."""
+    async def run(self, case: Case, *arguments) -> None:
+        """Runs one case."""
         name = f"{self.name}/{case.name}"
-        failure = await self.attempt(name, case, arguments)
-        if failure and again and self.second_tries < SECOND_TRIES_MAX:
-            self.second_tries += 1
-            print(f"again {name}: {failure}", flush=True)
-            if not await self.attempt(name, case, await again()):
-                print(f"FLAKY {name}: {failure}", flush=True)
-                return
-        if failure:
+        if failure := await self.attempt(name, case, arguments):
             self.fail(name, failure)
 
     async def attempt(self, name: str, case: Case, arguments: tuple) -> str | None:

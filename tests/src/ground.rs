@@ -18,19 +18,25 @@ use tempfile::TempDir;
 use tokio::io::AsyncRead;
 
 use crate::sinks::Transcript;
-use crate::{Difference, Leaks, engines, leaks};
+use crate::{Difference, Leaks, engines, eventually, leaks};
 
 /// Deadline of commands that name none: long enough for a busy machine, short enough to end a hanging case.
 const DEADLINE_MS: u64 = 30_000;
 
 /// How long what a destroyed box was made of may take to disappear from the kernel's tables.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(30);
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A number that no other call of this process got.
 pub fn unique() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A number of seconds for `sleep` that no other process of the machine sleeps, by which it is found. Suites run side by
+/// side, so it holds our process id; all have the same length, so none is a part of another.
+pub fn marker() -> String {
+    format!("{}.{:05}", 10_000_000 + std::process::id(), unique())
 }
 
 /// A fresh id that no other run of the suites uses at the same time.
@@ -257,6 +263,20 @@ impl TestBox {
     /// Asks the agent whether it is there.
     pub async fn ping(&self) -> box_core::Result<()> {
         link::ping(self.backend.dial(&self.handle).await?).await
+    }
+
+    /// Waits until the agent runs an exec.
+    pub async fn wait_until_running(&self, exec: &ExecId) -> Result<()> {
+        eventually(&format!("exec {exec}"), || async {
+            let running = link::list(self.backend.dial(&self.handle).await?).await?;
+            Ok(running.iter().any(|one| one.id == *exec).then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until a file exists in the box.
+    pub async fn wait_for_file(&self, path: &str) -> Result<()> {
+        self.check(&format!("while [ ! -e {path} ]; do sleep 0.02; done")).await.map(drop)
     }
 
     /// Kills the process tree of an exec.

@@ -40,6 +40,11 @@ pub fn processes_with(text: &str) -> Vec<Process> {
     processes().into_iter().filter(|process| process.command.contains(text)).collect()
 }
 
+/// The `sleep` whose command line holds `marker`; not the shell or the client that was told to run it.
+pub fn sleeper(marker: &str) -> Option<i32> {
+    processes_with(marker).into_iter().find(|process| process.name == "sleep").map(|process| process.pid)
+}
+
 /// The agents of all boxes of a state directory whose id begins so: the records of boxes name them.
 pub fn agents_of(state_directory: &Path, box_id: &str) -> Vec<i32> {
     let mut agents = Vec::new();
@@ -68,9 +73,10 @@ fn kilobytes(file: &str, name: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Memory that the host could still give.
-pub fn memory_available_mb() -> Option<u64> {
-    kilobytes("/proc/meminfo", "MemAvailable:").map(|kb| kb / 1024)
+/// Memory that kernel objects of the whole machine take and that cannot be reclaimed.
+pub fn kernel_memory_mb() -> Option<u64> {
+    let kinds = ["SUnreclaim:", "PageTables:", "KernelStack:", "Percpu:"];
+    kinds.iter().map(|kind| kilobytes("/proc/meminfo", kind)).sum::<Option<u64>>().map(|kb| kb / 1024)
 }
 
 /// Memory that this process has resident.

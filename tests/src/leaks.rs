@@ -19,8 +19,9 @@ use crate::isolation::RUN_DIRECTORY;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Leaks(BTreeSet<String>);
 
-/// What stays for the next box: unpacked images, the skills of tenants, and what their MCP servers installed.
-const KEPT: [&str; 6] = ["images/", "skills/", "mcp/kept/", "docker/images/", "podman/images/", "nsjail/images/"];
+/// What stays for the next box: the agent, unpacked images, the skills of tenants, and what their MCP servers installed.
+pub const KEPT: [&str; 7] =
+    ["agent-", "images/", "skills/", "mcp/kept/", "docker/images/", "podman/images/", "nsjail/images/"];
 
 /// Where ranges of ids are claimed.
 const CLAIMS: &str = "/run/strongbox/ids";

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use crate::suite::Shard;
+
 /// A table that is written twice: as Markdown and as JSON.
 #[derive(Debug, Clone)]
 pub struct Table {
@@ -38,12 +40,13 @@ impl Table {
         text
     }
 
-    /// Writes `NAME-USER.md` and `NAME-USER.json` to the report directory; root and rootless do not overwrite each other.
+    /// Writes `NAME-USER.md` and `NAME-USER.json` to the report directory; users and shards do not overwrite each other.
     pub fn write(&self) -> Result<()> {
         let directory = directory();
         std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
         let who = if rustix::process::geteuid().is_root() { "root" } else { "rootless" };
-        let file = |ending: &str| directory.join(format!("{}-{who}.{ending}", self.name));
+        let part = Shard::of_this_program().map(|shard| format!("-{}", shard.number)).unwrap_or_default();
+        let file = |ending: &str| directory.join(format!("{}-{who}{part}.{ending}", self.name));
         std::fs::write(file("md"), self.markdown())?;
         let rows: Vec<BTreeMap<&str, &str>> = self
             .rows
@@ -56,7 +59,7 @@ impl Table {
 }
 
 /// Where tables go: `STRONGBOX_REPORT_DIR`, or `target/reports`.
-fn directory() -> PathBuf {
+pub fn directory() -> PathBuf {
     std::env::var_os("STRONGBOX_REPORT_DIR").map_or_else(|| "target/reports".into(), PathBuf::from)
 }
 

@@ -19,7 +19,7 @@ use crate::{Leaks, Skip, http, leaks, server};
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// How long after the end of everything something may still be on its way out.
-const SETTLE: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(30);
 
 /// A directory in which servers of a case keep their state, one after the other.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::{Leaks, leaks};
 const STOP_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long what a stopped server's boxes were made of may take to disappear from the kernel's tables.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(30);
 
 /// How a server is started, where not as usual.
 #[derive(Debug, Clone, Default)]

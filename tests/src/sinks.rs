@@ -4,10 +4,11 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result};
 use tokio::io::AsyncWrite;
+
+use crate::eventually;
 
 /// Counts bytes and forgets them.
 #[derive(Debug, Clone, Default)]
@@ -53,13 +54,9 @@ impl Transcript {
 
     /// Waits until `part` has come.
     pub async fn wait_for(&self, part: &str) -> Result<()> {
-        for _ in 0..1000 {
-            if self.text().contains(part) {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        bail!("{part:?} did not come; so far: {:?}", self.text())
+        eventually(&format!("{part:?}"), || async { Ok(self.text().contains(part).then_some(())) })
+            .await
+            .with_context(|| format!("so far: {:?}", self.text()))
     }
 }
 

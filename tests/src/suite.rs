@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use box_core::BackendName;
@@ -19,8 +19,9 @@ use crate::report::Table;
 /// What a case does, boxed so that cases fit in one list.
 pub type CaseFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// How long a case may take when it says nothing else. Only a guard against hanging.
-pub const LIMIT: Duration = Duration::from_mins(1);
+/// How long a case may take when it says nothing else. Only a guard against hanging, and longer than
+/// [`crate::eventually()`] waits, so that its message is the one that is read.
+pub const LIMIT: Duration = Duration::from_mins(2);
 
 /// One named case.
 pub struct Case {
@@ -81,6 +82,41 @@ enum Ending {
     Skipped(String),
 }
 
+/// Says which part of the cases a program runs: `2/3` is the second of three parts.
+const SHARD_VARIABLE: &str = "STRONGBOX_TEST_SHARD";
+
+/// One of several programs that share the cases of a suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    /// From 1 on.
+    pub number: usize,
+    /// How many programs share the cases.
+    pub count: usize,
+}
+
+impl Shard {
+    /// The part of this program; none when it runs all cases.
+    pub fn of_this_program() -> Option<Self> {
+        std::env::var(SHARD_VARIABLE).ok()?.parse().ok()
+    }
+
+    /// Whether the case at this place of the list belongs to this part.
+    fn holds(self, at: usize) -> bool {
+        at % self.count == self.number - 1
+    }
+}
+
+impl std::str::FromStr for Shard {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (number, count) = text.split_once('/').context("expected NUMBER/COUNT")?;
+        let (number, count) = (number.parse()?, count.parse()?);
+        ensure!((1..=count).contains(&number), "{text:?}: there are only {count} parts");
+        Ok(Self { number, count })
+    }
+}
+
 /// What was asked on the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
@@ -90,12 +126,14 @@ pub struct Selection {
     pub filters: Vec<String>,
     /// The backends that were asked for by name; none = those that can be tested here.
     pub backends: Vec<BackendName>,
+    /// The part of the cases that this program runs; none = all.
+    pub shard: Option<Shard>,
 }
 
 impl Selection {
     /// Reads the arguments of the program; options that suites do not know are ignored, as test harnesses do.
     pub fn from_arguments(arguments: impl IntoIterator<Item = String>) -> Result<Self> {
-        let mut selection = Self::default();
+        let mut selection = Self { shard: Shard::of_this_program(), ..Self::default() };
         let mut arguments = arguments.into_iter();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
@@ -141,6 +179,8 @@ pub struct Suite {
     selection: Selection,
     table: Table,
     outcomes: Vec<Outcome>,
+    /// Cases so far that were asked for, whichever part they belong to.
+    seen: usize,
     passed: usize,
     failed: usize,
     skipped: usize,
@@ -150,12 +190,16 @@ impl Suite {
     /// An empty suite.
     pub fn new(name: &'static str, selection: Selection) -> Self {
         let table = Table::new(name, &["case", "result", "seconds", "detail"]);
-        Self { name, selection, table, outcomes: Vec::new(), passed: 0, failed: 0, skipped: 0 }
+        Self { name, selection, table, outcomes: Vec::new(), seen: 0, passed: 0, failed: 0, skipped: 0 }
     }
 
     /// Runs one case, or only prints its name.
     pub async fn run(&mut self, case: Case) {
         if !self.selection.takes(&case.name) {
+            return;
+        }
+        self.seen += 1;
+        if self.selection.shard.is_some_and(|shard| !shard.holds(self.seen - 1)) {
             return;
         }
         if self.selection.list {
@@ -203,7 +247,7 @@ impl Suite {
 
     /// Prints and writes the table of cases by backends, for suites whose names are made of both. Some cases alone are no table.
     pub fn tell_by_backend(&self) -> Result<()> {
-        if self.selection.list || !self.selection.filters.is_empty() {
+        if self.selection.list || !self.selection.filters.is_empty() || self.selection.shard.is_some() {
             return Ok(());
         }
         let (name, matrix) = (format!("{}-by-backend", self.name), Matrix::of(&self.outcomes));
@@ -244,6 +288,17 @@ async fn attempt(limit: Duration, case: CaseFuture) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_case_belongs_to_one_part() {
+        let parts: Vec<Shard> = ["1/3", "2/3", "3/3"].iter().map(|text| text.parse().unwrap()).collect();
+        for at in 0..10 {
+            assert_eq!(parts.iter().filter(|part| part.holds(at)).count(), 1);
+        }
+        for wrong in ["0/3", "4/3", "1", "a/b", "1/0"] {
+            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
+        }
+    }
 
     #[tokio::test]
     async fn a_failure_a_panic_a_hang_and_a_skip_are_told_apart() {

@@ -36,6 +36,8 @@ pub enum Difference {
     JournalInBox,
     /// A box cannot be saved, nor made from a saved one.
     NeverSaved,
+    /// The kernel charges boxes to an account of the host that they share with others.
+    SharedAccount,
 }
 
 /// Whose boxes a difference is about.
@@ -94,6 +96,12 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         &[BackendName::Docker, BackendName::Podman],
         Who::Everybody,
         "the files of an image belong to its root, and nobody in a container is root",
+    ),
+    (
+        Difference::SharedAccount,
+        &[BackendName::Docker, BackendName::Podman, BackendName::Nsjail, BackendName::E2b],
+        Who::Everybody,
+        "who makes the namespaces of a box decides which account the kernel charges, and that is the engine or nsjail",
     ),
     (Difference::ImagesByName, &[BackendName::E2b], Who::Everybody, "E2B has templates by name, which are built there"),
     (

@@ -1,11 +1,9 @@
 //! `cargo xtask bench`: the benchmarks, next to the peers that this machine can have.
 
-use crate::engines::{Engines, nsjail};
-use crate::test::artefacts::build_shipped;
+use crate::engines::{Engine, Engines, nsjail};
 use crate::test::{e2b_clients, langbot};
 use crate::{cargo, machine, packages, run};
 use anyhow::{Context, Result, ensure};
-use cargo_metadata::TargetKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -21,19 +19,19 @@ pub(crate) struct Options {
 struct Peer {
     name: &'static str,
     variable: &'static str,
-    find: fn(&Path) -> Result<PathBuf>,
+    find: fn() -> Result<PathBuf>,
 }
 
 /// The group of benchmarks that needs engines of ours.
 const ENGINES_GROUP: &str = "engines";
 
 const PEERS: &[Peer] = &[
-    Peer { name: "bwrap", variable: "STRONGBOX_BWRAP", find: |_| packaged("bwrap", "bubblewrap") },
-    Peer { name: "crun", variable: "STRONGBOX_CRUN", find: |_| packaged("crun", "crun") },
+    Peer { name: "bwrap", variable: "STRONGBOX_BWRAP", find: || packaged("bwrap", "bubblewrap") },
+    Peer { name: "crun", variable: "STRONGBOX_CRUN", find: || packaged("crun", "crun") },
     Peer { name: "nsjail", variable: "STRONGBOX_NSJAIL", find: nsjail::find },
     Peer { name: "langbot-plugin", variable: "STRONGBOX_LANGBOT", find: langbot::newest_sdk },
     Peer { name: "e2b", variable: "STRONGBOX_E2B", find: e2b_clients::newest_sdk },
-    Peer { name: "docker", variable: "STRONGBOX_DOCKER", find: |_| docker() },
+    Peer { name: "docker", variable: "STRONGBOX_DOCKER", find: docker },
 ];
 
 /// The verb: finds the peers, builds in release mode, runs.
@@ -41,13 +39,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let metadata = cargo::metadata()?;
     let root = metadata.workspace_root.as_std_path();
     let target = metadata.target_directory.as_std_path();
-    let built = cargo::executables(root, &["build", "--release", "--package", "box-benches"], &TargetKind::Bin)?;
-    let mut bench = Command::new(built.get("bench").context("box-benches has no program named bench")?);
-    bench.args(&options.arguments).current_dir(root).env("STRONGBOX_BIN", build_shipped(root)?);
+    let build = |package| ["build", "--release", "--package", package];
+    let mut bench = Command::new(cargo::program(root, &build("box-benches"), "bench")?);
+    bench.args(&options.arguments).current_dir(root);
+    bench.env("STRONGBOX_BIN", cargo::program(root, &build("box-cli"), "strongbox")?);
     cargo::without_cargo_traces(&mut bench);
     bench.env("STRONGBOX_BENCH_DIR", target.join("bench"));
     for peer in PEERS {
-        match (peer.find)(target) {
+        match (peer.find)() {
             Ok(path) => drop(bench.env(peer.variable, path)),
             Err(reason) => println!("skipped: {}: {reason:#}", peer.name),
         }
@@ -64,7 +63,7 @@ fn wants_engines(arguments: &[String]) -> bool {
 }
 
 fn among_engines(bench: &Command, target: &Path) -> Result<bool> {
-    let engines = Engines::start(target)?;
+    let engines = Engines::start(target, &Engine::ALL)?;
     for reason in engines.missing() {
         println!("skipped: {reason}");
     }

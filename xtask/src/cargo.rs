@@ -1,17 +1,22 @@
 //! Asking cargo: about the workspace, and for the executables of a build.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The platform whose dependencies count. Without it, crates that only Windows would use look like ours.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_owned()
+}
+
 /// The workspace with its resolved dependencies.
 pub(crate) fn metadata() -> Result<Metadata> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let manifest = root().join("Cargo.toml");
     let other_options = ["--filter-platform".to_owned(), PLATFORM.to_owned()];
     MetadataCommand::new()
         .manifest_path(manifest)
@@ -50,23 +55,48 @@ pub(crate) fn has_subcommand(root: &Path, subcommand: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Builds with the given arguments and says where the executables are, by target name. Only executables of the asked
-/// kind count: a library's unit tests have its name and are not a suite.
-pub(crate) fn executables(root: &Path, arguments: &[&str], kind: &TargetKind) -> Result<BTreeMap<String, PathBuf>> {
+/// The same cargo, with clippy as the compiler of our crates. Clippy compiles like rustc and looks for lints on the way, so one
+/// compilation serves lints, tests and the tested program. What we depend on is compiled by rustc.
+pub(crate) fn linting(root: &Path, arguments: &[&str]) -> Result<Command> {
+    let asked =
+        Command::new("rustc").args(["--print", "sysroot"]).current_dir(root).output().context("starting rustc")?;
+    let driver = Path::new(String::from_utf8(asked.stdout)?.trim()).join("bin/clippy-driver");
+    ensure!(driver.is_file(), "{} is missing; run: rustup component add clippy", driver.display());
+    let mut command = command(root, arguments);
+    command.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    Ok(command)
+}
+
+/// An executable that a build made.
+#[derive(Debug, Clone)]
+pub(crate) struct Executable {
+    pub(crate) package: String,
+    pub(crate) target: String,
+    pub(crate) kind: TargetKind,
+    pub(crate) path: PathBuf,
+}
+
+impl Executable {
+    /// Reads one line of `--message-format json`; none when it tells of something else. The tests inside a library or a program
+    /// are no executable of their own.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let Message::CompilerArtifact(artifact) = serde_json::from_str(line).ok()? else { return None };
+        let kind = artifact.target.kind.first()?.clone();
+        let is_own = kind == TargetKind::Test || !artifact.profile.test;
+        // The directory of a package is named like the package, except for the suites.
+        let package = artifact.manifest_path.parent()?.file_name()?.to_owned();
+        let path = artifact.executable?.into_std_path_buf();
+        is_own.then_some(Self { package, target: artifact.target.name, kind, path })
+    }
+}
+
+/// Builds with the given arguments and returns the program of this name.
+pub(crate) fn program(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf> {
     let mut build = command(root, arguments);
     build.args(["--quiet", "--message-format", "json-render-diagnostics"]);
     let output = build.stderr(Stdio::inherit()).output().context("cargo could not be started")?;
-    if !output.status.success() {
-        bail!("`cargo {}` failed; its messages are above", arguments.join(" "));
-    }
-    let mut found = BTreeMap::new();
-    for message in Message::parse_stream(output.stdout.as_slice()) {
-        if let Message::CompilerArtifact(artifact) = message?
-            && artifact.target.kind.contains(kind)
-            && let Some(executable) = artifact.executable
-        {
-            found.insert(artifact.target.name, executable.into_std_path_buf());
-        }
-    }
-    Ok(found)
+    ensure!(output.status.success(), "`cargo {}` failed; its messages are above", arguments.join(" "));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let mut programs = said.lines().filter_map(Executable::parse).filter(|it| it.kind == TargetKind::Bin);
+    programs.find(|it| it.target == name).map(|it| it.path).with_context(|| format!("no program {name} was built"))
 }

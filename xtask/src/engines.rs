@@ -14,13 +14,15 @@ pub(crate) mod keeper;
 pub(crate) mod nsjail;
 mod podman;
 
-use crate::{cargo, machine, packages, run};
+use crate::{cargo, machine, own_tmp, packages, run};
 use anyhow::{Context, Result, bail, ensure};
 use house::Entrance;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The variables by which suites find the engines; see `tests/src/engines.rs`.
 const DOCKER_VARIABLE: &str = "STRONGBOX_TEST_DOCKER";
@@ -61,7 +63,7 @@ pub(crate) struct Options {
 /// The verb: starts the engines, runs the command among them, and ends them with it.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let metadata = cargo::metadata()?;
-    let engines = Engines::start(metadata.target_directory.as_std_path())?;
+    let engines = Engines::start(metadata.target_directory.as_std_path(), &Engine::ALL)?;
     for reason in engines.missing() {
         println!("skipped: {reason}");
     }
@@ -98,6 +100,25 @@ impl std::str::FromStr for Account {
     }
 }
 
+/// An engine that can be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Engine {
+    Docker,
+    Podman,
+}
+
+impl Engine {
+    pub(crate) const ALL: [Self; 2] = [Self::Docker, Self::Podman];
+
+    /// The value of `--engine` that starts it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+}
+
 /// Engines that run until this is dropped.
 pub(crate) struct Engines {
     keeper: Child,
@@ -109,33 +130,32 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
-    /// Installs what is missing, as far as we may, and starts what can be started. What cannot is told by [`Engines::missing`].
-    pub(crate) fn start(target: &Path) -> Result<Self> {
-        let directory = target.join(format!("engines-{}", std::process::id()));
-        Self::start_in(target, &directory, None)
+    /// Installs missing packages, if this is root, and starts these engines. [`Engines::missing`] lists what could not be
+    /// started. nsjail needs no engine and is always there.
+    pub(crate) fn start(target: &Path, wanted: &[Engine]) -> Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = target.join(format!("engines-{}-{number}", std::process::id()));
+        Self::start_in(target, &directory, wanted, None)
     }
 
     /// The same with nothing but a Podman of an ordinary user, who may not be able to enter the target directory.
     pub(crate) fn start_as(target: &Path, account: &Account) -> Result<Self> {
-        let place = tempfile::Builder::new().prefix("strongbox-engines-").tempdir()?;
+        let place = tempfile::Builder::new().prefix("strongbox-engines-").tempdir_in(own_tmp::PLACE)?;
         std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         // From here on it is the keeper's to remove.
-        Self::start_in(target, &place.keep(), Some(account))
+        Self::start_in(target, &place.keep(), &[Engine::Podman], Some(account))
     }
 
-    fn start_in(target: &Path, directory: &Path, account: Option<&Account>) -> Result<Self> {
+    fn start_in(target: &Path, directory: &Path, wanted: &[Engine], account: Option<&Account>) -> Result<Self> {
         ensure!(machine::is_root(), "not root; engines in namespaces of their own need it");
-        let mut missing: Vec<String> = packages::install(&PACKAGES)
-            .into_iter()
-            .map(|missing| format!("package {}: {}", missing.package, missing.reason))
-            .collect();
-        let image = image::ensure(&target.join("test-image")).context("making the image of the tests")?;
+        let (mut missing, image) = Self::prepare(target)?;
         let mut environment = vec![(HOUSE_VARIABLE.to_owned(), "1".to_owned())];
-        match nsjail::find(target) {
+        match nsjail::find() {
             Ok(program) => environment.push((NSJAIL_VARIABLE.to_owned(), program.display().to_string())),
             Err(error) => missing.push(format!("nsjail: {error:#}")),
         }
-        let mut keeper = keeper::command(directory, &image, account)?;
+        let mut keeper = keeper::command(directory, &image, wanted, account);
         // A group of its own: an interrupt at the terminal must reach us and not the one who tidies up after us.
         keeper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut keeper = keeper.spawn().context("starting the keeper of the engines")?;
@@ -144,6 +164,16 @@ impl Engines {
         let mut engines = Self { keeper, until, entrance: Entrance::default(), environment, missing };
         engines.hear(BufReader::new(said))?;
         Ok(engines)
+    }
+
+    /// Installs what engines need, and makes the image of the tests. Returns what is missing, and where the image is.
+    pub(crate) fn prepare(target: &Path) -> Result<(Vec<String>, PathBuf)> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = packages::install(&PACKAGES);
+        let missing = missing.into_iter().map(|it| format!("package {}: {}", it.package, it.reason)).collect();
+        let image = image::ensure(&target.join("test-image")).context("making the image of the tests")?;
+        Ok((missing, image))
     }
 
     /// Listens to the keeper until it says that everything that can stand stands.

@@ -7,6 +7,12 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Where things are kept that every checkout of this user can use.
+pub(crate) fn cache() -> PathBuf {
+    let home = || std::env::var_os("HOME").map_or_else(|| "/var".into(), PathBuf::from).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("strongbox-tests")
+}
+
 /// Where a program lies, looked up in `PATH` and in the directories where Debian keeps programs for root.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

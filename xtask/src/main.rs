@@ -1,4 +1,4 @@
-//! Tasks of this repository: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask engines`.
+//! Tasks of this repository: `cargo xtask test`, `tidy`, `bench`, `weigh` and `engines`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a task's output on the terminal is its whole purpose")]
 
@@ -7,11 +7,13 @@ mod cargo;
 mod engines;
 mod machine;
 mod node;
+mod own_tmp;
 mod packages;
 mod python;
 mod run;
 mod test;
 mod tidy;
+mod weigh;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,6 +29,8 @@ Where to begin:
   cargo xtask test --only unit          a minute: unit tests of all crates
   cargo xtask test --list               what the whole proof consists of
   cargo xtask test                      everything, as CI runs it (as root: both halves)
+  cargo xtask test --full               everything there is: all versions of clients, long runs, benchmarks
+  cargo xtask weigh                     build time, size of the program, and where both come from
   cargo xtask bench -- --help           what can be measured
   cargo xtask engines -- bash           a shell among engines that end with it
 
@@ -45,6 +49,8 @@ enum Task {
     Tidy,
     /// Build and run the benchmarks against the peers that this machine can have
     Bench(bench::Options),
+    /// Build from nothing and tell what it costs, how large the program is, and where both come from
+    Weigh(weigh::Options),
     /// Start Docker, Podman and nsjail for one command, in namespaces of their own
     Engines(engines::Options),
     /// What `engines` starts to tidy up after it
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Tidy => tidy::run(),
         Task::Bench(options) => bench::run(&options),
+        Task::Weigh(options) => weigh::run(&options),
         Task::Engines(options) => engines::run(&options),
         Task::KeepEngines(options) => engines::keeper::run(&options),
     };

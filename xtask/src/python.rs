@@ -1,7 +1,8 @@
-//! Environments of Python with packages of their own, below the target directory.
+//! Environments of Python with packages of their own, in the user's cache: a fresh clone finds them there.
 
-use crate::run;
+use crate::{machine, run};
 use anyhow::{Context, Result, ensure};
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,8 +17,11 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// An environment in that directory, which need not be there.
-    pub(crate) fn new(place: PathBuf, packages: &[&str]) -> Self {
+    /// An environment of this name. One with other packages has another place, so that checkouts do not disturb each other.
+    pub(crate) fn new(name: &str, packages: &[&str]) -> Self {
+        let mut hasher = std::hash::DefaultHasher::new();
+        packages.hash(&mut hasher);
+        let place = machine::cache().join(format!("{name}-{:08x}", hasher.finish() & 0xffff_ffff));
         Self { place, packages: packages.iter().map(ToString::to_string).collect() }
     }
 
@@ -38,6 +42,11 @@ impl Environment {
 
     /// Makes it, unless it is there with exactly these packages.
     pub(crate) fn ensure(&self) -> Result<()> {
+        let cache = self.place.parent().context("an environment without a directory")?;
+        std::fs::create_dir_all(cache).with_context(|| format!("cannot make {}", cache.display()))?;
+        // Stages, and runs in other checkouts, may want the same one at the same time.
+        let lock = std::fs::File::create(self.place.with_extension("lock"))?;
+        lock.lock()?;
         if self.is_there() { Ok(()) } else { self.install() }
     }
 
@@ -66,11 +75,11 @@ impl Environment {
 pub(crate) fn succeed(mut command: Command) -> Result<()> {
     command.stdin(Stdio::null());
     let mut last = String::from("failed silently");
-    let ending = run::streamed(command, INSTALL_TIME_MAX, |line| {
+    let finished = run::streamed(command, INSTALL_TIME_MAX, |line| {
         if !line.trim().is_empty() {
             line.clone_into(&mut last);
         }
     })?;
-    ensure!(ending.is_success(), "{last}");
+    ensure!(finished.ending.is_success(), "{last}");
     Ok(())
 }

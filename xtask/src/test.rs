@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the whole proof, stage by stage.
+//! `cargo xtask test`: the whole proof, in stages that run beside each other where they can.
 //!
 //! A failed stage does not stop the others, but the exit code stays non-zero. Nothing is skipped in silence: each skip is
 //! listed with its reason at the end and counted in the last line. What the stages print is kept in files; only the end
@@ -6,8 +6,12 @@
 //! lines of a log knows where to look.
 
 pub(crate) mod artefacts;
+mod bench;
+mod board;
+mod cell;
 mod delegation;
 pub(crate) mod e2b_clients;
+mod fuzz;
 pub(crate) mod langbot;
 mod leaks;
 mod log;
@@ -22,18 +26,22 @@ mod suites;
 mod tally;
 mod vm;
 
-use crate::engines::Engines;
 use crate::{cargo, run};
 use anyhow::{Context, Result, anyhow, ensure};
 use artefacts::Artefacts;
+use board::{Board, Phase, Resource, Stage, stage};
 use log::Log;
 use report::{Line, Report};
 use run::Ending;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::rc::Rc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tally::Tally;
+
+/// How many stages run at the same time. Most of a suite's time is spent waiting for boxes, so two processors carry more than two.
+const LANES: usize = 3;
 
 /// What was asked for on the command line.
 #[derive(clap::Args)]
@@ -41,6 +49,9 @@ pub(crate) struct Options {
     /// Run only this stage; may be given several times. What it needs is built on the way
     #[arg(long, value_name = "STAGE")]
     only: Vec<String>,
+    /// Run everything there is: all versions of clients, 200 random kills, 20,000 rounds of each race and the benchmarks
+    #[arg(long)]
+    full: bool,
     /// Show everything that the stages print, not only what failed
     #[arg(long, short)]
     verbose: bool,
@@ -60,206 +71,230 @@ pub(crate) enum Verdict {
     Skipped(String),
 }
 
-/// One step of the proof.
-struct Stage {
-    name: &'static str,
-    proves: &'static str,
-    run: fn(&mut Proof) -> Result<Verdict>,
-}
+use Phase::{Alone, End, Sources, Suites};
+use Resource::{Cargo, Engines, Processors, TestUser};
 
-/// All stages in their order.
+/// All stages. Those that may begin at the same time begin in this order.
 const STAGES: &[Stage] = &[
-    Stage { name: "prepare", proves: "the packages that later stages use are there", run: |it| Ok(prepare::run(it)) },
-    Stage { name: "fmt", proves: "the sources are formatted", run: source::fmt },
-    Stage { name: "clippy", proves: "the sources pass all lints", run: source::clippy },
-    Stage { name: "tidy", proves: "the rules that no compiler holds", run: source::tidy },
-    Stage { name: "deny", proves: "licences, bans and sources of dependencies", run: source::deny },
-    Stage { name: "unit", proves: "unit and integration tests of all crates", run: source::unit },
-    Stage { name: "doc", proves: "examples in doc comments", run: source::doc },
-    Stage {
-        name: "build",
-        proves: "strongbox builds as it is shipped, but for the last optimisation, and the suites build",
-        run: artefacts::run,
-    },
-    Stage {
-        name: "contract-root",
-        proves: "the contract of a box, as root",
-        run: |it| suites::as_root(it, "contract"),
-    },
-    Stage {
-        name: "contract-rootless",
-        proves: "the same as an ordinary user",
-        run: |it| suites::rootless(it, "contract"),
-    },
-    Stage {
-        name: "contract-delegated",
-        proves: "the same as an ordinary user with cgroups",
-        run: |it| suites::delegated(it, "contract"),
-    },
-    Stage {
-        name: "contract-engines",
-        proves: "the same on native, Docker, Podman and nsjail, as root",
-        run: |it| suites::among_engines(it, "contract", &["native", "docker", "podman", "nsjail"]),
-    },
-    Stage {
-        name: "contract-podman-rootless",
-        proves: "the same on an ordinary user's own Podman",
-        run: |it| suites::rootless_podman(it, "contract"),
-    },
-    Stage {
-        name: "contract-e2b",
-        proves: "the same on sandboxes of E2B, which a server of ours makes, as root",
-        run: |it| suites::on_e2b(it, "contract"),
-    },
-    Stage {
-        name: "security-root",
-        proves: "attacks are contained, as root",
-        run: |it| suites::as_root(it, "security"),
-    },
-    Stage {
-        name: "security-rootless",
-        proves: "the same as an ordinary user",
-        run: |it| suites::rootless(it, "security"),
-    },
-    Stage {
-        name: "security-delegated",
-        proves: "the same as an ordinary user with cgroups",
-        run: |it| suites::delegated(it, "security"),
-    },
-    Stage {
-        name: "security-engines",
-        proves: "attacks are contained on Docker, Podman and nsjail, as root",
-        run: |it| suites::among_engines(it, "security", &["docker", "podman", "nsjail"]),
-    },
-    Stage {
-        name: "faults-root",
-        proves: "death at any step leaves nothing, as root",
-        run: |it| suites::as_root(it, "faults"),
-    },
-    Stage { name: "faults-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "faults") },
-    Stage {
-        name: "doors-root",
-        proves: "what a stranger finds at the doors of a server",
-        run: |it| suites::as_root(it, "doors"),
-    },
-    Stage { name: "doors-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "doors") },
-    Stage { name: "openapi-fuzz", proves: "the server answers whatever its document allows", run: openapi_fuzz::run },
-    Stage {
-        name: "langbot-clients",
-        proves: "the real LangBot SDK of four versions works against us",
-        run: langbot::clients,
-    },
-    Stage { name: "langbot-app", proves: "two whole LangBots start and use our boxes", run: langbot::app },
-    Stage {
-        name: "restart-root",
-        proves: "a killed server finds everything again, as root",
-        run: |it| suites::as_root(it, "restart"),
-    },
-    Stage {
-        name: "restart-rootless",
-        proves: "the same as an ordinary user",
-        run: |it| suites::rootless(it, "restart"),
-    },
-    Stage {
-        name: "mcp-root",
-        proves: "MCP servers live in boxes and are reached through one endpoint",
-        run: |it| suites::as_root(it, "mcp"),
-    },
-    Stage { name: "mcp-rootless", proves: "the same as an ordinary user", run: |it| suites::rootless(it, "mcp") },
-    Stage {
-        name: "mcp-clients",
-        proves: "servers from PyPI and npm work for the official MCP clients and for LangBot",
-        run: mcp_clients::run,
-    },
-    Stage {
-        name: "e2b-clients",
-        proves: "the real E2B packages for Python and JavaScript, and LangBot's use of them, work against us",
-        run: e2b_clients::run,
-    },
-    Stage {
-        name: "e2b-docker",
-        proves: "the newest E2B package for Python works against us on containers of Docker",
-        run: e2b_clients::on_docker,
-    },
-    Stage {
-        name: "crates-engines",
-        proves: "box-docker and box-nsjail on real engines, killed at every step too, as root",
-        run: suites::crates_among_engines,
-    },
-    Stage {
-        name: "engines-root",
-        proves: "engines that are killed, shared and crowded, as root",
-        run: |it| suites::among_engines(it, artefacts::AMONG_ENGINES, &["docker", "podman"]),
-    },
-    Stage { name: "vm", proves: "limits on pure cgroup v2, in a virtual machine", run: vm::run },
-    Stage { name: "leaks", proves: "nothing of ours is left on the machine", run: |it| Ok(leaks::run(it)) },
+    stage(Sources, "prepare", &[], "the packages that later stages use are there", |it| Ok(prepare::run(it))),
+    stage(
+        Sources,
+        "build",
+        &[Cargo],
+        "everything compiles, once for lints, tests and the tested program",
+        artefacts::run,
+    ),
+    stage(Sources, "fmt", &[], "the sources are formatted", source::fmt),
+    stage(Sources, "tidy", &[], "the rules that no compiler holds", source::tidy),
+    stage(Sources, "deny", &[], "licences, bans and sources of dependencies", source::deny),
+    stage(Sources, "clippy", &[Cargo], "the sources pass all lints", source::clippy),
+    stage(Suites, "unit", &[Cargo, Processors], "unit and integration tests of all crates", source::unit),
+    stage(Suites, "contract-engines", &[Engines], "the contract on Docker, Podman and nsjail, as root", |it| {
+        suites::among_engines(it, "contract", &["docker", "podman", "nsjail"])
+    }),
+    stage(Suites, "contract-rootless", &[TestUser], "the contract of a box, as an ordinary user", |it| {
+        suites::rootless(it, "contract")
+    }),
+    stage(
+        Suites,
+        "e2b-clients",
+        &[],
+        "the real E2B packages, and LangBot's use of them, work against us",
+        e2b_clients::run,
+    ),
+    stage(Suites, "restart-root", &[], "a killed server finds everything again, as root", |it| {
+        suites::as_root(it, "restart")
+    }),
+    stage(Suites, "restart-rootless", &[TestUser], "the same as an ordinary user", |it| {
+        suites::rootless(it, "restart")
+    }),
+    stage(
+        Suites,
+        "security-engines",
+        &[Engines],
+        "attacks are contained on Docker, Podman and nsjail, as root",
+        |it| suites::among_engines(it, "security", &["docker", "podman", "nsjail"]),
+    ),
+    stage(Suites, "security-root", &[], "attacks are contained, as root", |it| suites::as_root(it, "security")),
+    stage(Suites, "security-rootless", &[TestUser], "the same as an ordinary user", |it| {
+        suites::rootless(it, "security")
+    }),
+    stage(Suites, "mcp-clients", &[], "servers from PyPI and npm work for the official MCP clients", mcp_clients::run),
+    stage(
+        Suites,
+        "contract-podman-rootless",
+        &[TestUser, Engines],
+        "the contract on an ordinary user's own Podman",
+        |it| suites::rootless_podman(it, "contract"),
+    ),
+    stage(Suites, "contract-root", &[], "the contract of a box, as root", |it| suites::as_root(it, "contract")),
+    stage(Suites, "contract-delegated", &[TestUser], "the same as an ordinary user with cgroups", |it| {
+        suites::delegated(it, "contract")
+    }),
+    stage(Suites, "engines-root", &[Engines], "engines that are killed, shared and crowded, as root", |it| {
+        suites::among_engines(it, artefacts::AMONG_ENGINES, &["docker", "podman"])
+    }),
+    stage(Suites, "security-delegated", &[TestUser], "attacks are contained, as an ordinary user with cgroups", |it| {
+        suites::delegated(it, "security")
+    }),
+    stage(Suites, "doors-root", &[], "what a stranger finds at the doors of a server", |it| {
+        suites::as_root(it, "doors")
+    }),
+    stage(Suites, "doors-rootless", &[TestUser], "the same as an ordinary user", |it| suites::rootless(it, "doors")),
+    stage(Suites, "langbot-clients", &[], "the real LangBot SDK works against us", langbot::clients),
+    stage(Suites, "langbot-app", &[], "two whole LangBots start and use our boxes", langbot::app),
+    stage(
+        Suites,
+        "e2b-docker",
+        &[Engines],
+        "the newest E2B package works against us on Docker",
+        e2b_clients::on_docker,
+    ),
+    stage(
+        Suites,
+        "crates-engines",
+        &[Engines],
+        "box-docker and box-nsjail on real engines, killed at every step too",
+        suites::crates_among_engines,
+    ),
+    stage(Suites, "mcp-root", &[], "MCP servers live in boxes and are reached through one endpoint", |it| {
+        suites::as_root(it, "mcp")
+    }),
+    stage(Suites, "mcp-rootless", &[TestUser], "the same as an ordinary user", |it| suites::rootless(it, "mcp")),
+    stage(Suites, "faults-root", &[], "death at any step leaves nothing, as root", |it| suites::as_root(it, "faults")),
+    stage(Suites, "faults-rootless", &[TestUser], "the same as an ordinary user", |it| suites::rootless(it, "faults")),
+    stage(Suites, "openapi-fuzz", &[], "the server answers whatever its document allows", openapi_fuzz::run),
+    stage(Suites, "vm", &[], "limits on pure cgroup v2, in a virtual machine", vm::run),
+    stage(Suites, "fuzz", &[Cargo], "made-up bytes break no parser, for some seconds each", fuzz::run),
+    stage(Suites, "doc", &[Cargo], "examples in doc comments", source::doc),
+    // Alone: a case takes a server, boxes and streams between them, and some cases want fifty of them at once.
+    stage(
+        Alone,
+        "contract-e2b",
+        &[Processors],
+        "the contract on sandboxes of E2B, which a server of ours makes, as root",
+        |it| suites::on_e2b(it, "contract"),
+    ),
+    stage(Alone, BENCH, &[Processors], "the numbers of SPECIFICATION.md, roughly; only with --full", bench::run),
+    stage(End, "leaks", &[], "nothing of ours is left on the machine", |it| Ok(leaks::run(it))),
 ];
 
-/// What stages share.
+/// The stage that only a full run has, unless it is asked for by name.
+const BENCH: &str = "bench";
+
+/// What all stages share.
+struct Shared {
+    root: PathBuf,
+    target: PathBuf,
+    is_full: bool,
+    is_verbose: bool,
+    /// Built at the first use; an error is kept, so that it is paid for once.
+    artefacts: Mutex<Option<Result<Artefacts, String>>>,
+    /// What was there before the first stage.
+    before: leaks::Snapshot,
+}
+
+impl Shared {
+    fn new(options: &Options) -> Result<Self> {
+        let metadata = cargo::metadata()?;
+        Ok(Self {
+            root: metadata.workspace_root.into_std_path_buf(),
+            target: metadata.target_directory.into_std_path_buf(),
+            is_full: options.full,
+            is_verbose: options.verbose,
+            artefacts: Mutex::new(None),
+            before: leaks::Snapshot::take(),
+        })
+    }
+
+    /// Where logs and tables go.
+    fn reports(&self) -> PathBuf {
+        self.target.join("reports")
+    }
+}
+
+/// One stage at work.
 pub(crate) struct Proof {
     /// The root of the workspace.
     root: PathBuf,
     /// Cargo's target directory.
     target: PathBuf,
-    /// Counts of the stage that runs now.
+    /// What the stage counted so far.
     tally: Tally,
-    /// What the programs of that stage print.
+    /// What its programs print.
     log: Log,
-    /// Built at the first use; an error is kept, so that it is paid for once.
-    artefacts: Option<Result<Artefacts, String>>,
-    /// Started at the first use and shared by the stages that need them; an error is kept.
-    engines: Option<Result<Rc<Engines>, String>>,
-    /// What was there before the first stage.
-    before: leaks::Snapshot,
+    /// What its programs cost.
+    processor_time: Duration,
+    shared: Arc<Shared>,
 }
 
 impl Proof {
-    fn new(verbose: bool) -> Result<Self> {
-        let metadata = cargo::metadata()?;
-        let log = Log::new(metadata.target_directory.join("reports").into_std_path_buf(), verbose)?;
+    fn new(shared: &Arc<Shared>, stage: &str) -> Result<Self> {
         Ok(Self {
-            log,
-            root: metadata.workspace_root.into_std_path_buf(),
-            target: metadata.target_directory.into_std_path_buf(),
+            root: shared.root.clone(),
+            target: shared.target.clone(),
             tally: Tally::default(),
-            artefacts: None,
-            engines: None,
-            before: leaks::Snapshot::take(),
+            log: Log::new(&shared.reports(), stage, shared.is_verbose)?,
+            processor_time: Duration::ZERO,
+            shared: Arc::clone(shared),
         })
+    }
+
+    /// Whether everything there is was asked for, not only what every run holds.
+    fn is_full(&self) -> bool {
+        self.shared.is_full
     }
 
     /// What was built; builds it if no earlier stage did.
     fn artefacts(&mut self) -> Result<Artefacts> {
-        let root = &self.root;
-        let built = self.artefacts.get_or_insert_with(|| artefacts::build(root).map_err(|error| format!("{error:#}")));
-        built.clone().map_err(|reason| anyhow!("not built: {reason}"))
-    }
-
-    /// Engines, started if no earlier stage did. They run until [`Proof::stop_engines`].
-    fn engines(&mut self) -> Result<Rc<Engines>> {
-        let target = &self.target;
-        let start = || Engines::start(target).map(Rc::new).map_err(|error| format!("{error:#}"));
-        self.engines.get_or_insert_with(start).clone().map_err(|reason| anyhow!("{reason}"))
-    }
-
-    /// Ends the engines, if there are any, with everything that they made.
-    fn stop_engines(&mut self) {
-        self.engines = None;
+        let shared = Arc::clone(&self.shared);
+        let mut built = shared.artefacts.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = built.get_or_insert_with(|| artefacts::build(self).map_err(|error| format!("{error:#}")));
+        outcome.clone().map_err(|reason| anyhow!("not built: {reason}"))
     }
 
     /// Runs a program, keeps its output and counts the test cases that it reports.
     fn stream(&mut self, command: Command, time_max: Duration) -> Result<Ending> {
-        let (tally, log) = (&mut self.tally, &mut self.log);
-        run::streamed(command, time_max, |line| {
-            log.write(line);
-            tally.observe(line);
-        })
+        let mut endings = self.stream_all(vec![command], time_max)?;
+        endings.pop().context("a program without an ending")
     }
 
-    /// The same for a program whose output is nothing that we count.
-    fn stream_uncounted(&mut self, command: Command, time_max: Duration) -> Result<Ending> {
+    /// The same for several programs at the same time.
+    fn stream_all(&mut self, commands: Vec<Command>, time_max: Duration) -> Result<Vec<Ending>> {
+        let (sender, lines) = channel::<String>();
+        let start = |command| {
+            let sender = sender.clone();
+            std::thread::spawn(move || run::streamed(command, time_max, |line| drop(sender.send(line.to_owned()))))
+        };
+        let threads: Vec<_> = commands.into_iter().map(start).collect();
+        drop(sender);
+        for line in lines {
+            self.log.write(&line);
+            self.tally.observe(&line);
+        }
+        let mut endings = Vec::new();
+        for thread in threads {
+            let finished = thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+            self.processor_time += finished.processor_time;
+            endings.push(finished.ending);
+        }
+        Ok(endings)
+    }
+
+    /// Runs a program whose output is nothing that we count, and shows each line of it.
+    fn stream_uncounted(
+        &mut self,
+        command: Command,
+        time_max: Duration,
+        mut on_line: impl FnMut(&str),
+    ) -> Result<Ending> {
         let log = &mut self.log;
-        run::streamed(command, time_max, |line| log.write(line))
+        let finished = run::streamed(command, time_max, |line| {
+            log.write(line);
+            on_line(line);
+        })?;
+        self.processor_time += finished.processor_time;
+        Ok(finished.ending)
     }
 
     /// Records that a part of a stage was left out.
@@ -274,38 +309,51 @@ impl Proof {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if options.list {
         for stage in STAGES {
-            println!("{:18} {}", stage.name, stage.proves);
+            println!("{:24} {}", stage.name, stage.proves);
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen = choose(&options.only)?;
-    let mut proof = Proof::new(options.verbose)?;
-    let mut report = Report::default();
-    for stage in chosen {
-        report.add(run_stage(stage, &mut proof));
-    }
+    let chosen = choose(&options.only, options.full)?;
+    let shared = Arc::new(Shared::new(options)?);
+    let report = Mutex::new(Report::begin());
+    Board::new(chosen).run(LANES, |stage| {
+        let line = run_stage(&stage, &shared);
+        report.lock().unwrap_or_else(PoisonError::into_inner).add(line);
+    });
+    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report.sort_by(|stage| STAGES.iter().position(|it| it.name == stage));
     print!("{report}");
+    report.write(&shared.reports().join("stages.md"))?;
     Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn choose(only: &[String]) -> Result<Vec<&'static Stage>> {
+fn choose(only: &[String], is_full: bool) -> Result<Vec<Stage>> {
     for name in only {
         let known = STAGES.iter().any(|stage| stage.name == name);
         ensure!(known, "there is no stage {name:?}; `cargo xtask test --list` shows those there are");
     }
-    Ok(STAGES.iter().filter(|stage| only.is_empty() || only.iter().any(|name| name == stage.name)).collect())
+    let is_usual = |stage: &Stage| is_full || stage.name != BENCH;
+    let is_named = |stage: &Stage| only.iter().any(|name| name == stage.name);
+    let is_chosen = |stage: &&Stage| if only.is_empty() { is_usual(stage) } else { is_named(stage) };
+    Ok(STAGES.iter().filter(is_chosen).copied().collect())
 }
 
-fn run_stage(stage: &Stage, proof: &mut Proof) -> Line {
+fn run_stage(stage: &Stage, shared: &Arc<Shared>) -> Line {
     println!("=== {}: {}", stage.name, stage.proves);
     let begun = Instant::now();
-    let outcome = proof.log.begin(stage.name).and_then(|()| (stage.run)(proof));
-    let outcome = outcome.context("the stage could not run to its end");
-    let verdict = outcome.unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
-    let line = Line { stage: stage.name, verdict, tally: std::mem::take(&mut proof.tally), elapsed: begun.elapsed() };
-    if let Verdict::Failed(_) = line.verdict {
-        proof.log.print_end();
+    let mut line = Line::new(stage.name);
+    match Proof::new(shared, stage.name) {
+        Err(error) => line.verdict = Verdict::Failed(format!("{error:#}")),
+        Ok(mut proof) => {
+            let outcome = (stage.run)(&mut proof).context("the stage could not run to its end");
+            line.verdict = outcome.unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")));
+            if let Verdict::Failed(_) = line.verdict {
+                print!("{}", proof.log.end());
+            }
+            (line.tally, line.processor_time) = (proof.tally, proof.processor_time);
+        }
     }
+    line.elapsed = begun.elapsed();
     println!("{line}");
     line
 }
@@ -318,15 +366,15 @@ mod tests {
     fn stages_are_chosen_by_name_and_keep_their_order() {
         let names = |only: &[&str]| -> Vec<&str> {
             let only: Vec<String> = only.iter().map(ToString::to_string).collect();
-            choose(&only).expect("known").iter().map(|stage| stage.name).collect()
+            choose(&only, true).expect("known").iter().map(|stage| stage.name).collect()
         };
-        assert_eq!(names(&["unit", "fmt"]), ["fmt", "unit"]);
+        assert_eq!(names(&["doc", "fmt"]), ["fmt", "doc"]);
         assert_eq!(names(&[]).len(), STAGES.len());
     }
 
     #[test]
     fn an_unknown_stage_is_refused() {
-        let error = choose(&["units".into()]).err().expect("refused");
+        let error = choose(&["units".into()], false).err().expect("refused");
         assert!(error.to_string().contains("--list"), "{error}");
     }
 

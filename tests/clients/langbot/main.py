@@ -64,16 +64,10 @@ async def run(options: argparse.Namespace) -> int:
 
 async def run_all(suite: Suite, chosen, ground: Ground) -> None:
     for case in chosen:
-        boxes = [ground.shared.box()]
-
-        async def again(boxes=boxes):
-            boxes.append(ground.shared.box())
-            return boxes[-1], ground
-
-        await suite.run(case, boxes[0], ground, again=again)
+        box = ground.shared.box()
+        await suite.run(case, box, ground)
         try:
-            for box in boxes:
-                await asyncio.wait_for(box.clear(), 30)
+            await asyncio.wait_for(box.clear(), 30)
             await asyncio.wait_for(ground.shared.client_call("ping"), 10)
         except Exception as error:
             # Whatever would follow now fails for the same reason, slowly.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use box_tests::ground::{shell, unique};
-use box_tests::{Ground, host};
+use anyhow::{Context, Result, ensure};
+use box_tests::ground::{marker, shell};
+use box_tests::{Ground, TestBox, eventually, host};
 use box_wire::Exit;
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
@@ -28,14 +28,22 @@ fn hiding(marker: &str) -> String {
 }
 
 /// How many processes of the box have `marker` in their command line, seen from inside.
-fn count_inside(marker: &str) -> String {
+pub(crate) fn count_inside(marker: &str) -> String {
     let (head, tail) = marker.split_at(1);
     format!("grep -l '[{head}]{tail}' /proc/[0-9]*/cmdline 2>/dev/null | wc -l")
 }
 
+/// Waits until one process of a box has the marker: one that was just forked may not have executed its program yet.
+pub(crate) async fn one_inside(one: &TestBox, marker: &str) -> Result<()> {
+    eventually("one process with the marker", || async {
+        Ok((one.check(&count_inside(marker)).await? == "1").then_some(()))
+    })
+    .await
+}
+
 async fn a_deadline_ends_descendants_that_hide(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
-    let marker = format!("9{:05}.25", unique());
+    let marker = marker();
     let mut request = shell(&hiding(&marker));
     request.timeout_ms = Some(1500);
     let start = Instant::now();
@@ -61,7 +69,7 @@ async fn a_deadline_ends_a_stopped_process(ground: Arc<Ground>) -> Result<()> {
 async fn a_deadline_leaves_the_box_usable(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
     let mut request = shell("echo started; sleep 60");
-    request.timeout_ms = Some(300);
+    request.timeout_ms = Some(2000);
     let output = one.run(&request).await?;
     ensure!(output.outcome.timed_out && output.text() == "started", "{output:?}");
     let quick = one.shell("echo again").await?;
@@ -71,25 +79,26 @@ async fn a_deadline_leaves_the_box_usable(ground: Arc<Ground>) -> Result<()> {
 
 async fn a_dropped_exec_is_killed(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
-    let marker = format!("8{:05}.5", unique());
-    let request = shell(&format!("setsid sleep {marker} & sleep {marker}"));
-    let dropped = tokio::time::timeout(Duration::from_millis(700), one.run(&request)).await;
-    ensure!(dropped.is_err(), "it ended by itself: {dropped:?}");
-    for _ in 0..50 {
-        if one.check(&count_inside(&marker)).await? == "0" {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    anyhow::bail!("closing the stream did not kill the command")
+    let marker = marker();
+    let request = shell(&format!("setsid sh -c 'echo > /tmp/ready; sleep {marker}' & sleep {marker}"));
+    let runner = one.clone();
+    let running = tokio::spawn(async move { runner.run(&request).await });
+    one.wait_for_file("/tmp/ready").await?;
+    ensure!(!running.is_finished(), "it ended by itself: {:?}", running.await);
+    running.abort();
+    eventually("the end of a command whose stream is closed", || async {
+        Ok((one.check(&count_inside(&marker)).await? == "0").then_some(()))
+    })
+    .await
 }
 
 async fn background_children_survive_the_exec_and_die_with_the_box(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
-    let marker = format!("7{:05}.75", unique());
+    let marker = marker();
     one.check(&format!("(setsid sleep {marker} > /dev/null 2>&1 < /dev/null &)")).await?;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    ensure!(one.check(&count_inside(&marker)).await? == "1", "it did not survive its exec");
+    // The agent completes another exec first, so it has dealt with the end of the one above.
+    one.check("true").await?;
+    one_inside(&one, &marker).await.context("it did not survive its exec")?;
     one.destroy().await?;
     ensure!(host::processes_with(&marker).is_empty(), "it survived its box");
     Ok(())

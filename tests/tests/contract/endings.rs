@@ -1,13 +1,14 @@
 //! How commands start and end: codes, signals, refusals.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use box_core::{Dimension, Level, Profile};
+use box_core::{Dimension, Profile};
 use box_tests::ground::{request, shell};
 use box_tests::{Difference, Ground};
 use box_wire::{Exit, Program, RefusalCode};
+
+use crate::limits::needs_hard;
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
     crate::cases![
@@ -59,11 +60,7 @@ async fn out_of_memory_is_told_apart(ground: Arc<Ground>) -> Result<()> {
     let mut spec = Profile::default().spec();
     spec.memory_mb = 64;
     let one = ground.make(&spec).await?;
-    if one.handle.guarantees.level(Dimension::Memory) < Level::Hard {
-        // Then there is nothing to run out of; limits.rs checks that it is told, and that root always has it.
-        ensure!(!rustix::process::geteuid().is_root(), "root's memory limit is not hard");
-        return Ok(());
-    }
+    needs_hard(&one, Dimension::Memory)?;
     // `tail` keeps the last line, and this line never ends.
     let output = one.argv(&["tail", "/dev/zero"]).await?;
     ensure!(output.outcome.exit == Exit::Signal(9) && output.outcome.oom_killed, "{:?}", output.outcome);
@@ -99,26 +96,29 @@ async fn a_file_without_execute_permission_is_not_executable(ground: Arc<Ground>
 
 async fn kill_ends_the_tree_of_one_exec_only(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
-    let (first, second) = (shell("setsid sleep 71.5 & sleep 71.5"), shell("sleep 2; echo survived"));
+    let first = shell("setsid sh -c 'echo > /tmp/first; sleep 71.5' & sleep 71.5");
+    let second = shell("echo > /tmp/second; while [ ! -e /tmp/go ]; do sleep 0.02; done; echo survived");
     let (victim, bystander) = (one.clone(), one.clone());
     let id = first.id.clone();
     let killed = tokio::spawn(async move { victim.run(&first).await });
     let other = tokio::spawn(async move { bystander.run(&second).await });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    one.wait_for_file("/tmp/first").await?;
+    one.wait_for_file("/tmp/second").await?;
     one.kill(&id).await?;
     let outcome = killed.await??.outcome;
     ensure!(outcome.exit == Exit::Signal(9) && outcome.tree_gone && !outcome.timed_out, "{outcome:?}");
     ensure!(one.shell("grep -l '[7]1.5' /proc/[0-9]*/cmdline").await?.text().is_empty(), "the tree lives on");
+    one.check("touch /tmp/go").await?;
     ensure!(other.await??.text() == "survived", "the other exec was killed too");
     refused(&one.kill(&id).await, RefusalCode::BadExecId)
 }
 
 async fn a_signal_reaches_the_main_process(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
-    let request = shell("trap 'exit 42' TERM; while :; do sleep 0.05; done");
+    let request = shell("trap 'exit 42' TERM; echo > /tmp/ready; while :; do sleep 0.05; done");
     let (runner, id) = (one.clone(), request.id.clone());
     let task = tokio::spawn(async move { runner.run(&request).await });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    one.wait_for_file("/tmp/ready").await?;
     one.signal(&id, 15).await?;
     let outcome = task.await??.outcome;
     ensure!(outcome.exit == Exit::Code(42), "{outcome:?}");
@@ -127,12 +127,13 @@ async fn a_signal_reaches_the_main_process(ground: Arc<Ground>) -> Result<()> {
 
 async fn an_exec_id_is_used_once_at_a_time(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
-    let mut first = request(Program::Shell("sleep 1".to_owned()));
+    let mut first = request(Program::Shell("while [ ! -e /tmp/go ]; do sleep 0.02; done".to_owned()));
     first.id = "same".parse()?;
     let (runner, copy) = (one.clone(), first.clone());
     let task = tokio::spawn(async move { runner.run(&copy).await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    one.wait_until_running(&first.id).await?;
     refused(&one.run(&first).await, RefusalCode::BadExecId)?;
+    one.check("touch /tmp/go").await?;
     ensure!(task.await??.succeeded());
     ensure!(one.run(&first).await?.succeeded(), "the id is free again when its exec has ended");
     Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use box_core::{Handle, Liveness, link};
-use box_tests::ground::{fresh_id, private_directory, shell, unique, with_stdin};
+use box_tests::ground::{fresh_id, marker, private_directory, shell, unique, with_stdin};
 use box_tests::{Difference, Ground, TestBox, host};
 use box_wire::limits::{JOURNAL_BYTES_MIN, STREAMS_PER_EXEC_MAX};
 use box_wire::{
@@ -202,9 +202,9 @@ async fn a_flood_of_those_left_behind_does_not_delay_the_end(ground: Arc<Ground>
 
 async fn a_deadline_passes_with_nobody_attached(ground: Arc<Ground>) -> Result<()> {
     let kept = Kept::new(&ground).await?;
-    let marker = format!("6{:05}.125", unique());
+    let marker = marker();
     let mut request = journalled(&format!("echo started; setsid sleep {marker} & sleep {marker}"));
-    request.timeout_ms = Some(500);
+    request.timeout_ms = Some(2000);
     kept.start_and_leave(&request).await?;
     match kept.end(&request.id).await?.ending {
         Ending::Exited(outcome) => ensure!(outcome.timed_out && outcome.tree_gone, "{outcome:?}"),
@@ -388,9 +388,7 @@ async fn what_cannot_be_journalled_or_followed_is_refused(ground: Arc<Ground>) -
     let streamed = shell(&until("go"));
     let (runner, copy) = (kept.one.clone(), streamed.clone());
     let running = tokio::spawn(async move { runner.run(&copy).await });
-    while link::list(kept.one.backend.dial(&kept.one.handle).await?).await?.is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    kept.one.wait_until_running(&streamed.id).await?;
     refused(kept.attach(&streamed.id).await?.0.next().await, RefusalCode::BadRequest, "journalled")?;
     kept.one.check("touch /workspace/go").await?;
     ensure!(running.await??.succeeded(), "being asked for harmed it");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use box_core::{BoxSpec, Dimension, Level, Persistence, Profile};
 use box_tests::ground::shell;
+use box_tests::suite::skip;
 use box_tests::{Difference, Ground, TestBox};
 use box_wire::Exit;
 
@@ -21,6 +22,9 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         bytes_on_disk_are_limited,
         files_on_disk_are_limited,
         shared_memory_is_sized,
+        a_greedy_box_takes_no_inotify_instances_from_others,
+        a_greedy_box_takes_no_terminals_from_others,
+        no_context_for_asynchronous_input_and_output_can_be_made,
     ]
 }
 
@@ -28,9 +32,9 @@ fn spec() -> BoxSpec {
     Profile::default().spec()
 }
 
-/// Whether a limit is hard. Where it is not, that must be told with a reason, which is then all that the case can prove; root always
-/// gets hard limits, but for those that somebody else sets.
-fn is_hard(one: &TestBox, dimension: Dimension) -> Result<bool> {
+/// Skips the case where a limit is not hard. The guarantee must then give a reason. Root always gets hard limits, except those that
+/// a provider sets.
+pub(crate) fn needs_hard(one: &TestBox, dimension: Dimension) -> Result<()> {
     let guarantees = &one.handle.guarantees;
     let told = guarantees.iter().find(|guarantee| guarantee.dimension == dimension);
     let told = told.with_context(|| format!("{dimension} is not among the guarantees"))?;
@@ -38,7 +42,7 @@ fn is_hard(one: &TestBox, dimension: Dimension) -> Result<bool> {
     let is_ours = Difference::SizeOfProvider.reason(one.backend.name()).is_none();
     let must_be = is_ours && rustix::process::geteuid().is_root();
     ensure!(told.level == Level::Hard || !must_be, "root's {dimension} is {}", told.level);
-    Ok(told.level == Level::Hard)
+    if told.level == Level::Hard { Ok(()) } else { skip(format!("{dimension} is {} here: {}", told.level, told.why)) }
 }
 
 async fn guarantees_name_every_dimension_with_a_reason(ground: Arc<Ground>) -> Result<()> {
@@ -62,9 +66,7 @@ async fn guarantees_name_every_dimension_with_a_reason(ground: Arc<Ground>) -> R
 
 async fn memory_is_limited(ground: Arc<Ground>) -> Result<()> {
     let one = ground.make(&BoxSpec { memory_mb: 64, ..spec() }).await?;
-    if !is_hard(&one, Dimension::Memory)? {
-        return Ok(());
-    }
+    needs_hard(&one, Dimension::Memory)?;
     let output = one.argv(&["python3", "-c", "b = bytearray(200 << 20)"]).await?;
     ensure!(!output.succeeded(), "200 MiB fit in 64");
     one.check("python3 -c 'b = bytearray(8 << 20)'").await.map(drop)
@@ -72,9 +74,7 @@ async fn memory_is_limited(ground: Arc<Ground>) -> Result<()> {
 
 async fn memory_of_files_counts_too(ground: Arc<Ground>) -> Result<()> {
     let one = ground.make(&BoxSpec { memory_mb: 64, disk_mb: 512, ..spec() }).await?;
-    if !is_hard(&one, Dimension::Memory)? {
-        return Ok(());
-    }
+    needs_hard(&one, Dimension::Memory)?;
     // More than once: the kernel chooses whom it kills, and it must never be the agent.
     for _ in 0..5 {
         let output = one.shell("head -c 300000000 /dev/zero > /workspace/f").await?;
@@ -86,9 +86,7 @@ async fn memory_of_files_counts_too(ground: Arc<Ground>) -> Result<()> {
 
 async fn processes_are_limited(ground: Arc<Ground>) -> Result<()> {
     let few = ground.make(&BoxSpec { pids_limit: 16, ..spec() }).await?;
-    if !is_hard(&few, Dimension::Pids)? {
-        return Ok(());
-    }
+    needs_hard(&few, Dimension::Pids)?;
     let many = "for i in $(seq 40); do sleep 3 & done; wait; echo all";
     let output = few.shell(many).await?;
     ensure!(output.text() != "all", "40 processes fit in 16");
@@ -99,9 +97,7 @@ async fn processes_are_limited(ground: Arc<Ground>) -> Result<()> {
 
 async fn processor_time_is_limited(ground: Arc<Ground>) -> Result<()> {
     let one = ground.make(&BoxSpec { cpus: 0.2, ..spec() }).await?;
-    if !is_hard(&one, Dimension::Cpu)? {
-        return Ok(());
-    }
+    needs_hard(&one, Dimension::Cpu)?;
     let mut request = shell("while :; do :; done & while :; do :; done");
     request.timeout_ms = Some(2500);
     let before = one.backend.stats(&one.handle).await?.cpu_us.context("hard, but not measured")?;
@@ -113,8 +109,8 @@ async fn processor_time_is_limited(ground: Arc<Ground>) -> Result<()> {
     Ok(())
 }
 
-/// A box with little room; none where an ordinary user is refused one on disk, with the reason and the fix.
-async fn storage(ground: &Ground, persistence: Persistence) -> Result<Option<TestBox>> {
+/// A box with little room. Skips the case where an ordinary user is refused one on disk, with the reason and the fix.
+async fn storage(ground: &Ground, persistence: Persistence) -> Result<TestBox> {
     if persistence == Persistence::Disk {
         ground.unless(Difference::UnboundedDisk)?;
     }
@@ -123,16 +119,14 @@ async fn storage(ground: &Ground, persistence: Persistence) -> Result<Option<Tes
         Err(box_core::Error::Unavailable { what, reason, fix }) if persistence == Persistence::Disk => {
             ensure!(!rustix::process::geteuid().is_root(), "root cannot have {what}: {reason}");
             ensure!(!reason.is_empty() && !fix.is_empty(), "{what} is refused without reason or fix");
-            Ok(None)
+            skip(format!("{what}: {reason}; {fix}"))
         }
-        made => Ok(Some(made?)),
+        made => Ok(made?),
     }
 }
 
 async fn bytes_are_limited(ground: &Ground, one: &TestBox) -> Result<()> {
-    if !is_hard(one, Dimension::DiskBytes)? {
-        return Ok(());
-    }
+    needs_hard(one, Dimension::DiskBytes)?;
     let output = one.shell("head -c 64000000 /dev/zero > /workspace/big").await?;
     ensure!(!output.succeeded() && output.errors().contains("No space left"), "{output:?}");
     if ground.differs(Difference::SeparateStorage) {
@@ -158,9 +152,7 @@ async fn each_place_is_limited(one: &TestBox) -> Result<()> {
 }
 
 async fn files_are_limited(one: &TestBox) -> Result<()> {
-    if !is_hard(one, Dimension::DiskInodes)? {
-        return Ok(());
-    }
+    needs_hard(one, Dimension::DiskInodes)?;
     let script = "import os\nn = 0\ntry:\n while n < 20000:\n  os.close(os.open('/workspace/f%d' % n, os.O_CREAT | os.O_WRONLY))\n  \
                   n += 1\nexcept OSError as e: print(e.errno)\nprint(n)";
     let output = one.argv(&["python3", "-c", script]).await?.text();
@@ -171,31 +163,19 @@ async fn files_are_limited(one: &TestBox) -> Result<()> {
 }
 
 async fn bytes_in_memory_are_limited(ground: Arc<Ground>) -> Result<()> {
-    match storage(&ground, Persistence::Memory).await? {
-        Some(one) => bytes_are_limited(&ground, &one).await,
-        None => Ok(()),
-    }
+    bytes_are_limited(&ground, &storage(&ground, Persistence::Memory).await?).await
 }
 
 async fn files_in_memory_are_limited(ground: Arc<Ground>) -> Result<()> {
-    match storage(&ground, Persistence::Memory).await? {
-        Some(one) => files_are_limited(&one).await,
-        None => Ok(()),
-    }
+    files_are_limited(&storage(&ground, Persistence::Memory).await?).await
 }
 
 async fn bytes_on_disk_are_limited(ground: Arc<Ground>) -> Result<()> {
-    match storage(&ground, Persistence::Disk).await? {
-        Some(one) => bytes_are_limited(&ground, &one).await,
-        None => Ok(()),
-    }
+    bytes_are_limited(&ground, &storage(&ground, Persistence::Disk).await?).await
 }
 
 async fn files_on_disk_are_limited(ground: Arc<Ground>) -> Result<()> {
-    match storage(&ground, Persistence::Disk).await? {
-        Some(one) => files_are_limited(&one).await,
-        None => Ok(()),
-    }
+    files_are_limited(&storage(&ground, Persistence::Disk).await?).await
 }
 
 async fn shared_memory_is_sized(ground: Arc<Ground>) -> Result<()> {
@@ -208,5 +188,66 @@ async fn shared_memory_is_sized(ground: Arc<Ground>) -> Result<()> {
     let mut flood = shell("head -c 2000000000 /dev/zero > /dev/shm/flood");
     flood.timeout_ms = Some(Duration::from_secs(20).as_millis().try_into()?);
     ensure!(one.run(&flood).await?.outcome.exit != Exit::Code(0), "2 GB fit in /dev/shm");
+    Ok(())
+}
+
+/// Opens as many of something as the box gets, says how many, and holds them.
+fn greedy(open: &str) -> String {
+    format!(
+        "import ctypes, os, sys, time\nlibc = ctypes.CDLL(None, use_errno=True)\nheld = []\n\
+         try:\n    for _ in range(4000): held.append({open})\nexcept OSError: pass\n\
+         held and os.close(held.pop())\nheld.append(os.open('/tmp/held', os.O_CREAT | os.O_WRONLY))\n\
+         os.write(held[-1], b'%d' % len(held))\nos.rename('/tmp/held', '/tmp/ready')\ntime.sleep(600)"
+    )
+}
+
+/// Starts a program in the background and waits until it holds what it could get; answers how much that is.
+async fn hold(one: &TestBox, program: &str) -> Result<u64> {
+    let quoted = program.replace('\'', "'\\''");
+    one.check(&format!("ulimit -n 4096; setsid python3 -c '{quoted}' > /dev/null 2>&1 &")).await?;
+    let wait = "until test -e /tmp/ready; do sleep 0.05; done; cat /tmp/ready";
+    Ok(one.check(wait).await?.trim().parse()?)
+}
+
+/// Each box of root has an account of its own. An ordinary user has only one, and an engine uses its own.
+fn needs_own_account(ground: &Ground) -> Result<()> {
+    ground.unless(Difference::SharedAccount)?;
+    if rustix::process::geteuid().is_root() {
+        Ok(())
+    } else {
+        skip("all boxes of an ordinary user are charged to the user")
+    }
+}
+
+async fn a_greedy_box_takes_no_inotify_instances_from_others(ground: Arc<Ground>) -> Result<()> {
+    needs_own_account(&ground)?;
+    let (greedy_box, neighbour) = (ground.make(&spec()).await?, ground.make(&spec()).await?);
+    let open = "(lambda fd: fd if fd >= 0 else (_ for _ in ()).throw(OSError()))(libc.inotify_init())";
+    let held = hold(&greedy_box, &greedy(open)).await?;
+    ensure!((8..2000).contains(&held), "{held} instances; the case is about a box that takes all it gets");
+    let one_more = "import ctypes, sys; sys.exit(ctypes.CDLL(None).inotify_init() < 0)";
+    ensure!(neighbour.argv(&["python3", "-c", one_more]).await?.succeeded(), "the neighbour gets no inotify instance");
+    let host = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC);
+    ensure!(host.is_ok(), "the host gets no inotify instance: {host:?}");
+    Ok(())
+}
+
+async fn a_greedy_box_takes_no_terminals_from_others(ground: Arc<Ground>) -> Result<()> {
+    // Whose terminals they are is not a matter of accounts, but of who mounts /dev/pts.
+    ground.unless(Difference::SharedAccount)?;
+    let greedy_box = ground.make(&spec()).await?;
+    let held = hold(&greedy_box, &greedy("os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)")).await?;
+    ensure!((8..=u64::from(box_wire::limits::TERMINALS_MAX)).contains(&held), "{held} terminals");
+    let neighbour = ground.make(&spec()).await?;
+    neighbour.check("python3 -c 'import pty; pty.openpty()'").await?;
+    Ok(())
+}
+
+async fn no_context_for_asynchronous_input_and_output_can_be_made(ground: Arc<Ground>) -> Result<()> {
+    // The kernel has 65,536 of them for the whole machine, and charges them to nobody.
+    let setup = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); context = ctypes.c_long(); \
+        print(libc.syscall(206, 1, ctypes.byref(context)), ctypes.get_errno())";
+    let answer = ground.plain().await?.argv(&["python3", "-c", setup]).await?.text();
+    ensure!(answer == format!("-1 {}", libc::ENOSYS), "{answer}");
     Ok(())
 }

@@ -1,13 +1,13 @@
 //! Many at once, and much at once.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use box_core::{BoxSpec, ExecIo, Profile, link};
-use box_tests::ground::{shell, unique};
+use box_tests::ground::shell;
 use box_tests::sinks::{Counter, Transcript};
-use box_tests::{Difference, Ground, Output, TestBox, host};
+use box_tests::{Difference, Ground, eventually, host};
+use box_wire::ExecRequest;
 use box_wire::limits::EXECS_PER_BOX_MAX;
 use tokio::task::JoinSet;
 
@@ -43,49 +43,30 @@ async fn twenty_execs_run_side_by_side(ground: Arc<Ground>) -> Result<()> {
 async fn one_exec_too_many_is_refused_clearly(ground: Arc<Ground>) -> Result<()> {
     ground.unless(Difference::MachineOfProvider)?;
     let one = ground.make(&BoxSpec { pids_limit: 1024, ..Profile::default().spec() }).await?;
-    let (line, mut tasks) = (format!("exec sleep 25.{}", unique()), JoinSet::new());
+    let mut tasks = JoinSet::new();
     for _ in 0..EXECS_PER_BOX_MAX {
-        let (one, line) = (one.clone(), line.clone());
-        tasks.spawn(async move { one.shell(&line).await });
+        // Without a deadline: none may end before the last one runs.
+        let (one, request) = (one.clone(), ExecRequest { timeout_ms: None, ..shell("exec sleep 1000") });
+        tasks.spawn(async move { one.run(&request).await });
     }
     // Only when all of them run is the next one too many; asking earlier would take the place of one of them.
-    let marker = line.trim_start_matches("exec ");
-    for _ in 0..200 {
-        if host::processes_with(marker).len() >= EXECS_PER_BOX_MAX {
-            break;
+    eventually("the last of the commands", || {
+        let (one, ended) = (one.clone(), tasks.try_join_next());
+        async move {
+            ensure!(ended.is_none(), "one of {EXECS_PER_BOX_MAX} commands did not run: {ended:?}");
+            let running = link::list(one.backend.dial(&one.handle).await?).await?;
+            Ok((running.len() == EXECS_PER_BOX_MAX).then_some(()))
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    })
+    .await?;
+    match one.shell("true").await {
+        Err(error) if error.code() == "refused" => {
+            ensure!(error.to_string().contains("128"), "the refusal does not name the bound: {error}");
+        }
+        other => bail!("{EXECS_PER_BOX_MAX} commands run and one more is not refused: {other:?}"),
     }
-    let refusal = refusal_within(&one, &mut tasks, Duration::from_secs(15)).await?;
-    ensure!(refusal.contains("128"), "the refusal does not name the bound: {refusal}");
     tasks.shutdown().await;
-    for _ in 0..100 {
-        if one.shell("true").await.is_ok() {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    bail!("the box refuses commands after the others have ended")
-}
-
-/// Asks for one more command until it is refused; none of the others may have ended by then.
-async fn refusal_within(
-    one: &TestBox,
-    others: &mut JoinSet<box_core::Result<Output>>,
-    limit: Duration,
-) -> Result<String> {
-    let start = Instant::now();
-    while start.elapsed() < limit {
-        if let Some(ended) = others.try_join_next() {
-            bail!("one of {EXECS_PER_BOX_MAX} commands did not run: {:?}", ended?);
-        }
-        match one.shell("true").await {
-            Err(error) if error.code() == "refused" => return Ok(error.to_string()),
-            Err(error) => bail!("not a refusal: {error}"),
-            Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
-    bail!("{EXECS_PER_BOX_MAX} commands run and one more is taken")
+    eventually("room after the others have ended", || async { Ok(one.shell("true").await.ok().map(drop)) }).await
 }
 
 async fn a_burst_of_boxes(ground: Arc<Ground>) -> Result<()> {

@@ -21,6 +21,8 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         a_missing_source_is_refused_and_not_made,
         a_source_outside_of_the_allowed_roots_is_refused,
         a_link_in_a_workspace_does_not_lead_to_the_host,
+        a_box_leaves_no_set_id_file_device_or_socket_on_the_host,
+        a_box_without_files_of_the_host_can_set_every_mode,
     ]
 }
 
@@ -149,5 +151,116 @@ async fn a_link_in_a_workspace_does_not_lead_to_the_host(ground: Arc<Ground>) ->
     std::os::unix::fs::symlink(&outside, source.join("way"))?;
     let one = ground.make(&with(vec![mount(&source, "/workspace", MountMode::Rw)?])).await?;
     ensure!(!one.shell("cat /workspace/way/secret").await?.succeeded(), "a link leads out of the box");
+    Ok(())
+}
+
+/// Tries every way to a file that means more on the host than its bytes, and prints the ways that seemed to work.
+const PLANT: &str = r"
+import ctypes, os, shutil, socket, stat, struct, subprocess, tarfile, io
+libc = ctypes.CDLL(None, use_errno=True)
+os.umask(0)
+os.chdir('PLACE')
+def call(number, *arguments):
+    if libc.syscall(number, *arguments) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+def made(name):
+    shutil.copyfile('/usr/bin/true', name)
+    return name
+def chmod(mode):
+    os.chmod(made('chmod%o' % mode), mode)
+def fchmod():
+    with open(made('fchmod'), 'r+') as file:
+        os.fchmod(file.fileno(), 0o6755)
+def fchmodat():
+    made('fchmodat')
+    os.chmod('fchmodat', 0o6755, dir_fd=os.open('.', os.O_RDONLY))
+def fchmodat2():
+    made('fchmodat2')
+    call(452, -100, b'fchmodat2', 0o4755, 0)
+def opened(name, number, *arguments):
+    call(number, *arguments)
+def tmpfile():
+    fd = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o6755)
+    os.link('/proc/self/fd/%d' % fd, 'tmpfile', follow_symlinks=True)
+def openat2():
+    how = struct.pack('QQQ', os.O_CREAT | os.O_WRONLY, 0o6755, 0)
+    call(437, -100, b'openat2', how, len(how))
+def linked():
+    os.chmod(made('/tmp/planted'), 0o6755)
+    try: os.link('/tmp/planted', 'linked')
+    except OSError: os.rename('/tmp/planted', 'linked')
+def archived():
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode='w') as tar:
+        entry = tarfile.TarInfo('archived'); entry.mode = 0o6755
+        tar.addfile(entry)
+    subprocess.run(['tar', '-xpf', '-'], input=data.getvalue(), check=True, stderr=subprocess.DEVNULL)
+def capability():
+    os.setxattr(made('capability'), 'security.capability', struct.pack('<5I', 0x02000001, 1 << 21, 0, 0, 0))
+def bound():
+    socket.socket(socket.AF_UNIX).bind('bound')
+ways = {
+    'chmod 4755': lambda: chmod(0o4755), 'chmod 2755': lambda: chmod(0o2755), 'chmod 7777': lambda: chmod(0o7777),
+    'fchmod': fchmod, 'fchmodat': fchmodat, 'fchmodat2': fchmodat2, 'tmpfile': tmpfile, 'openat2': openat2,
+    'open': lambda: call(2, b'open', os.O_CREAT | os.O_WRONLY, 0o6755),
+    'openat': lambda: call(257, -100, b'openat', os.O_CREAT | os.O_WRONLY, 0o6755),
+    'creat': lambda: call(85, b'creat', 0o6755),
+    'mknod': lambda: os.mknod('mknod', stat.S_IFREG | 0o6755),
+    'device': lambda: os.mknod('device', stat.S_IFCHR | 0o666, os.makedev(1, 3)),
+    'socket': lambda: os.mknod('socket', stat.S_IFSOCK | 0o777),
+    'mkdir': lambda: os.mkdir('mkdir', 0o6777),
+    'linked': linked, 'archived': archived, 'capability': capability, 'bound': bound,
+}
+for name, way in ways.items():
+    try: way()
+    except (OSError, subprocess.CalledProcessError): continue
+    print(name)
+";
+
+/// The same mode bits, devices, capabilities and sockets, as the host sees them.
+fn dangerous(tree: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(tree)? {
+        let entry = entry?;
+        let (kind, mode) = (entry.file_type()?, entry.metadata()?.mode());
+        let special = !(kind.is_file() || kind.is_dir() || kind.is_symlink());
+        let mut value = [0_u8; 64];
+        let has_capability =
+            kind.is_file() && rustix::fs::getxattr(entry.path(), "security.capability", &mut value[..]).is_ok();
+        if special || has_capability || kind.is_file() && mode & 0o6000 != 0 {
+            found.push(format!("{} {mode:o}", entry.file_name().display()));
+        }
+    }
+    Ok(found)
+}
+
+async fn a_box_leaves_no_set_id_file_device_or_socket_on_the_host(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::CopiedMounts)?;
+    let (workspace, nested) = (ground.mount_source()?, ground.mount_source()?);
+    for source in [&workspace, &nested] {
+        fs::set_permissions(source, fs::Permissions::from_mode(0o777))?;
+    }
+    let spec = with(vec![mount(&workspace, "/workspace", MountMode::Rw)?, mount(&nested, "/mnt/data", MountMode::Rw)?]);
+    let one = ground.make(&spec).await?;
+    for (place, source) in [("/workspace", &workspace), ("/mnt/data", &nested)] {
+        one.check(&format!("cd {place} && echo x > plain && chmod 755 plain && mkdir sub && chmod 1777 sub")).await?;
+        let worked = one.argv(&["python3", "-c", &PLANT.replace("PLACE", place)]).await?;
+        ensure!(worked.succeeded(), "{place}: {}", worked.errors());
+        // Of all ways only mkdir may succeed, because the kernel leaves the bits out.
+        ensure!(worked.text().lines().all(|way| way == "mkdir"), "{place}: {}", worked.text());
+        let found = dangerous(source)?;
+        ensure!(found.is_empty(), "{place}: {found:?}");
+    }
+    let bind = "import socket; socket.socket(socket.AF_UNIX).bind('/tmp/s')";
+    ensure!(one.argv(&["python3", "-c", bind]).await?.succeeded(), "no socket can be made in the box's own /tmp");
+    Ok(())
+}
+
+async fn a_box_without_files_of_the_host_can_set_every_mode(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.make(&with(Vec::new())).await?;
+    let set = "cd /workspace && : > t && chmod 4755 t && stat -c %a t && chmod 2755 t && stat -c %a t";
+    let modes = one.check(set).await?;
+    ensure!(modes == "4755\n2755", "{modes}");
     Ok(())
 }

@@ -2,13 +2,14 @@
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use box_core::backend::AgentIo;
 use box_core::{Error, link};
-use box_tests::Ground;
 use box_tests::ground::{TestBox, request};
+use box_tests::suite::skip;
+use box_tests::{Ground, eventually};
 use box_wire::{Program, RefusalCode, limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
@@ -29,6 +30,9 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
     cases.extend(many.into_iter().map(|case| case.within_seconds(120)));
     cases
 }
+
+/// How long an answer may take. Only a guard against hanging.
+const HANG: Duration = Duration::from_mins(1);
 
 /// Services, each on a port of its own: they answer from where they were asked when they were asked everything.
 const SERVICES: &str = "
@@ -60,7 +64,7 @@ def wait(connection):
     connection.recv(1)
     ended.set()
 def tell(connection):
-    connection.sendall(b'ended' if ended.wait(10) else b'still there')
+    connection.sendall(b'ended' if ended.wait(30) else b'still there')
     connection.close()
 deaf = socket.create_server(('127.0.0.1', 8005), backlog=0)
 stuck = []
@@ -79,11 +83,7 @@ async fn serving(ground: &Ground) -> Result<(TestBox, JoinSet<()>)> {
     service.timeout_ms = None;
     let (mut running, runner) = (JoinSet::new(), one.clone());
     running.spawn(async move { drop(runner.run(&service).await) });
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while let Err(error) = dial(&one, 8007).await {
-        ensure!(Instant::now() < deadline, "the services do not come up: {error}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually("the last of the services", || async { Ok(dial(&one, 8007).await.ok()) }).await?;
     Ok((one, running))
 }
 
@@ -103,7 +103,7 @@ async fn refused(one: &TestBox, port: u16) -> Result<RefusalCode> {
 
 async fn all_of(mut stream: Box<dyn AgentIo>) -> Result<String> {
     let mut said = String::new();
-    tokio::time::timeout(Duration::from_secs(20), stream.read_to_string(&mut said)).await.context("no end")??;
+    tokio::time::timeout(HANG, stream.read_to_string(&mut said)).await.context("no end")??;
     Ok(said)
 }
 
@@ -129,7 +129,7 @@ async fn every_byte_passes_a_port_unchanged_and_each_direction_ends_by_itself(gr
         anyhow::Ok(writer)
     });
     let mut heard = Vec::new();
-    tokio::time::timeout(Duration::from_secs(30), reader.read_to_end(&mut heard)).await.context("no end")??;
+    tokio::time::timeout(HANG, reader.read_to_end(&mut heard)).await.context("no end")??;
     sending.await??;
     let tail = format!("|{} bytes", bytes.len()).into_bytes();
     ensure!(heard == [bytes, tail].concat(), "{} bytes came back", heard.len());
@@ -139,11 +139,11 @@ async fn every_byte_passes_a_port_unchanged_and_each_direction_ends_by_itself(gr
 async fn a_service_on_the_loopback_of_ipv6_is_found(ground: Arc<Ground>) -> Result<()> {
     let (one, _services) = serving(&ground).await?;
     let has_one = one.shell("grep -q '^0\\{31\\}1 ' /proc/net/if_inet6").await?.succeeded();
-    if has_one {
-        ensure!(all_of(dial(&one, 8003).await?).await? == "hello");
-    } else {
+    if !has_one {
         ensure!(refused(&one, 8003).await? == RefusalCode::PortClosed);
+        return skip("the box has no IPv6 loopback; boot the host without ipv6.disable=1");
     }
+    ensure!(all_of(dial(&one, 8003).await?).await? == "hello");
     Ok(())
 }
 
@@ -163,10 +163,10 @@ async fn a_port_of_the_host_is_no_port_of_the_box(ground: Arc<Ground>) -> Result
 
 async fn a_service_that_takes_nobody_is_given_up_in_time(ground: Arc<Ground>) -> Result<()> {
     let (one, _services) = serving(&ground).await?;
-    let started = Instant::now();
     let mut queued = Vec::new();
     let code = loop {
-        match dial(&one, 8005).await {
+        // The kernel alone would try for two minutes.
+        match tokio::time::timeout(HANG, dial(&one, 8005)).await.context("it is not given up")? {
             Ok(stream) => queued.push(stream),
             Err(Error::Refused(refusal)) => break refusal.code,
             Err(error) => return Err(error.into()),
@@ -174,21 +174,21 @@ async fn a_service_that_takes_nobody_is_given_up_in_time(ground: Arc<Ground>) ->
         ensure!(queued.len() < 10, "the queue of a deaf service has no end");
     };
     ensure!(code == RefusalCode::PortClosed);
-    let time = Duration::from_millis(limits::PORT_CONNECT_MS_MAX);
-    ensure!(started.elapsed() < time + Duration::from_secs(5), "it took {:?}", started.elapsed());
     Ok(())
 }
+
+/// More than all buffers on the way to a service hold.
+const FLOOD_BYTES_MAX: usize = 256 << 20;
 
 async fn a_service_that_does_not_read_holds_up_nobody_else(ground: Arc<Ground>) -> Result<()> {
     let (one, _services) = serving(&ground).await?;
     let mut flooded = dial(&one, 8004).await?;
-    let flood = async {
-        loop {
-            flooded.write_all(&[7; 8192]).await?;
-        }
-    };
-    let stopped: Result<Result<()>, _> = tokio::time::timeout(Duration::from_secs(2), flood).await;
-    ensure!(stopped.is_err(), "the flood was taken or broke: {stopped:?}");
+    let mut taken_bytes = 0;
+    // Only a pause shows that no more is taken. On a busy machine it may come early, which does no harm.
+    while let Ok(taken) = tokio::time::timeout(Duration::from_secs(1), flooded.write(&[7; 8192])).await {
+        taken_bytes += taken.context("the flood broke")?;
+        ensure!(taken_bytes < FLOOD_BYTES_MAX, "the flood was taken");
+    }
     ensure!(all_of(dial(&one, 8002).await?).await? == "hello");
     ensure!(one.check("echo works").await? == "works");
     Ok(())
@@ -211,7 +211,7 @@ async fn a_connection_ends_with_its_box(ground: Arc<Ground>) -> Result<()> {
     waiting.read_exact(&mut said).await?;
     one.destroy().await?;
     let mut rest = Vec::new();
-    let end = tokio::time::timeout(Duration::from_secs(10), waiting.read_to_end(&mut rest)).await;
+    let end = tokio::time::timeout(HANG, waiting.read_to_end(&mut rest)).await;
     ensure!(end.is_ok() && rest.is_empty(), "it outlived its box: {rest:?}");
     Ok(())
 }
@@ -225,10 +225,5 @@ async fn connections_are_bounded_and_leave_room_for_commands(ground: Arc<Ground>
     ensure!(refused(&one, 8004).await? == RefusalCode::OutOfProcesses);
     ensure!(one.check("echo works").await? == "works");
     open.truncate(1);
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while dial(&one, 8002).await.is_err() {
-        ensure!(Instant::now() < deadline, "places that were left are not free");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Ok(())
+    eventually("a place that was left", || async { Ok(dial(&one, 8002).await.ok().map(drop)) }).await
 }

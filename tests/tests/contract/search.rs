@@ -279,7 +279,7 @@ async fn a_search_works_where_no_thread_can_be_started(ground: Arc<Ground>) -> R
 /// Most rounds of each work while links are swapped.
 const RACE_ROUNDS: usize = 150;
 
-/// How long that may go on where each takes long. Links are swapped for longer.
+/// How long that may go on where each takes long, once there were enough of them.
 const RACE_TIME: Duration = Duration::from_secs(20);
 
 /// Fewer works than this would be no race.
@@ -293,10 +293,12 @@ async fn links_that_are_swapped_in_lead_no_work_out_of_its_tree(ground: Arc<Grou
     let swap = "import ctypes\nL = ctypes.CDLL(None)\nwhile True: L.syscall(316, -100, b'/workspace/x', -100, b'/workspace/y', 2)";
     let swapper = one.clone();
     let mut swapping = JoinSet::new();
-    swapping.spawn(async move { swapper.argv(&["timeout", "25", "python3", "-c", swap]).await });
+    let mut forever = request(Program::Argv(["python3", "-c", swap].map(str::to_owned).into()));
+    forever.timeout_ms = None;
+    swapping.spawn(async move { swapper.run(&forever).await });
     let (mut met, begun) = (0, Instant::now());
     for _ in 0..RACE_ROUNDS {
-        if begun.elapsed() > RACE_TIME {
+        if met > RACE_WORKS_MIN && begun.elapsed() > RACE_TIME {
             break;
         }
         for path in ["/workspace/x", "/workspace/y"] {

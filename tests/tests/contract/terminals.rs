@@ -65,12 +65,10 @@ async fn a_terminal_has_the_size_that_was_asked_for(ground: Arc<Ground>) -> Resu
 }
 
 async fn a_terminal_can_be_resized(ground: Arc<Ground>) -> Result<()> {
-    let mut session = Session::start(&ground.plain().await?, "echo ready; read line; stty size");
+    let line = "echo ready; while [ \"$(stty size)\" = '33 77' ]; do sleep 0.02; done; stty size";
+    let session = Session::start(&ground.plain().await?, line);
     session.screen.wait_for("ready").await?;
     session.resizes.send(WindowSize { rows: 50, columns: 132 }).await?;
-    // The two travel on one stream in order, but the size may only be sent after the key: give it time.
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    session.keyboard.write_all(b"go\n").await?;
     let (_, screen) = session.end().await?;
     ensure!(screen.contains("50 132"), "{screen:?}");
     Ok(())
@@ -89,9 +87,9 @@ async fn a_terminal_has_job_control(ground: Arc<Ground>) -> Result<()> {
 }
 
 async fn control_c_interrupts(ground: Arc<Ground>) -> Result<()> {
+    // The shell and the sleep that it becomes are one process, and either dies of it.
     let mut session = Session::start(&ground.plain().await?, "echo ready; exec sleep 60");
     session.screen.wait_for("ready").await?;
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     session.keyboard.write_all(b"\x03").await?;
     let (outcome, screen) = session.end().await?;
     ensure!(outcome.exit == Exit::Signal(2), "{outcome:?} {screen:?}");

@@ -5,9 +5,14 @@ use box_tests::http::{Answer, Client};
 use box_tests::server::ServerOptions;
 use box_tests::{Case, TestServer};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::socket::{self, Refused};
 use crate::{Door, DoorCase, case, cases, eventually};
+
+/// More connections than a server has places.
+const STRANGERS: usize = 2000;
 
 pub(crate) fn cases() -> Vec<DoorCase> {
     let page = "allowed_origins = ['https://page.example']\nallowed_hosts = ['box.example']\n";
@@ -21,6 +26,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         a_foreign_host_is_refused_before_the_token,
         a_websocket_is_refused_before_its_upgrade,
         a_token_is_never_logged,
+        idle_strangers_lock_no_caller_out,
     ];
     cases.push(case!(a_foreign_page_is_refused_and_an_allowed_one_is_told_so).configured(page));
     cases
@@ -227,6 +233,23 @@ async fn a_foreign_host_is_refused_before_the_token(door: &mut Door) -> Result<(
     {
         let told = door.client.with_token(&token).request("GET", "/v1/status").header("host", &host).send().await?;
         ensure!(told.status == 200, "{host}: {told:?}");
+    }
+    Ok(())
+}
+
+async fn idle_strangers_lock_no_caller_out(door: &mut Door) -> Result<()> {
+    let token = door.server.token(&["--name", "holder"])?;
+    until_status(&door.client, 401).await?;
+    let (address, known) = (door.server.address()?, door.client.with_token(&token));
+    let mut strangers = Vec::new();
+    for _ in 0..STRANGERS {
+        let mut stranger = TcpStream::connect(address).await?;
+        stranger.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+        ensure!(stranger.read(&mut [0; 512]).await? > 0, "a stranger is told of the server's health");
+        strangers.push(stranger);
+    }
+    for _ in 0..20 {
+        known.get("/v1/status").await?.must(200)?;
     }
     Ok(())
 }

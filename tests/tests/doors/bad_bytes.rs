@@ -89,7 +89,7 @@ async fn say(door: &Door, bytes: &[u8]) -> Result<String> {
     let _ = stream.write_all(bytes).await;
     let mut said = vec![0; 16 << 10];
     let count =
-        tokio::time::timeout(Duration::from_secs(20), stream.read(&mut said)).await.context("no answer")?.unwrap_or(0);
+        tokio::time::timeout(Duration::from_secs(30), stream.read(&mut said)).await.context("no answer")?.unwrap_or(0);
     Ok(String::from_utf8_lossy(&said[..count]).into_owned())
 }
 
@@ -127,7 +127,7 @@ async fn a_head_that_dribbles_is_cut_off(door: &mut Door) -> Result<()> {
             }
         }
     };
-    let count = tokio::time::timeout(Duration::from_secs(30), cut).await.context("the connection stays open")?;
+    let count = tokio::time::timeout(Duration::from_mins(1), cut).await.context("the connection stays open")?;
     let said = String::from_utf8_lossy(&said[..count]);
     ensure!(said.is_empty() || said.starts_with("HTTP/1.1 408"), "{said}");
     unharmed(door, "a dribble").await

@@ -99,7 +99,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(selection: Selection) -> Result<ExitCode> {
-    let is_whole = selection.filters.is_empty();
+    let shard = selection.shard;
     let mut suite = Suite::new("doors", selection);
     for (group, cases) in all() {
         for case in cases {
@@ -112,10 +112,10 @@ async fn run(selection: Selection) -> Result<ExitCode> {
         suite.run(case).await;
     }
     corpus::run(&mut suite).await?;
-    if is_whole {
-        suite
-            .run(Case::new("every_route_of_the_document_was_asked", routes::every_route_of_the_document_was_asked))
-            .await;
+    let last = Case::new("every_route_of_the_document_was_asked", routes::every_route_of_the_document_was_asked);
+    match shard {
+        Some(shard) => routes::keep(shard)?,
+        None => suite.run(last).await,
     }
     Ok(suite.finish())
 }

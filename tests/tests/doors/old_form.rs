@@ -193,10 +193,10 @@ async fn an_old_client_gets_results_as_it_knows_them(door: &mut Door) -> Result<
 async fn a_deadline_of_an_old_client_ends_its_session(door: &mut Door) -> Result<()> {
     let client = &door.client;
     let mut slow = spec("echo partial; sleep 100");
-    slow["timeout_sec"] = 1.into();
+    slow["timeout_sec"] = 2.into();
     let timed = client.post("/v1/sessions/old/exec", &slow).await?.must(200)?;
     ensure!(timed["status"] == "timed_out" && timed["exit_code"].is_null(), "{timed}");
-    ensure!(timed["stdout"] == "partial" && timed["stderr"] == "Command timed out after 1 seconds.", "{timed}");
+    ensure!(timed["stdout"] == "partial" && timed["stderr"] == "Command timed out after 2 seconds.", "{timed}");
     client.get("/v1/sessions/old").await?.refused(404, "session_not_found")?;
     client.post("/v1/sessions/ours/exec", &json!({ "cmd": "sleep 100", "timeout_sec": 1 })).await?.must(200)?;
     client.get("/v1/sessions/ours").await?.must(200)?;

@@ -1,9 +1,33 @@
-//! Every route of the document was asked by some case of this suite.
+//! Every route of the document was asked by some case of this suite, whichever program ran the case.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use box_tests::TestServer;
+use box_tests::suite::Shard;
+use box_tests::{TestServer, http, report};
+
+/// Where the program of a shard leaves what its cases asked.
+fn file(shard: usize) -> PathBuf {
+    report::directory().join(format!("asked-{shard}.json"))
+}
+
+/// Leaves what the cases of this program asked for the program that looks at all of them.
+pub(crate) fn keep(shard: Shard) -> Result<()> {
+    let path = file(shard.number);
+    let text = serde_json::to_string(&http::asked())?;
+    std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// What the cases of this program and of the shards before it asked.
+fn asked() -> Result<BTreeSet<(String, String)>> {
+    let mut all = http::asked();
+    for shard in 1.. {
+        let Ok(text) = std::fs::read_to_string(file(shard)) else { break };
+        all.extend(serde_json::from_str::<BTreeSet<_>>(&text)?);
+    }
+    Ok(all)
+}
 
 /// Paths and methods of the document that nobody asked.
 pub(crate) async fn every_route_of_the_document_was_asked() -> Result<()> {
@@ -11,7 +35,7 @@ pub(crate) async fn every_route_of_the_document_was_asked() -> Result<()> {
     let client = server.client()?;
     let document = client.get("/openapi.json").await?.must(200)?;
     let paths = document["paths"].as_object().context("no paths")?;
-    let asked = box_tests::http::asked();
+    let asked = asked()?;
     let mut forgotten = BTreeSet::new();
     for (template, methods) in paths {
         for method in methods.as_object().context("no methods")?.keys() {

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::{Error, Message, http};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// How long a message may take. Only a guard against hanging.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// An open WebSocket.
 pub(crate) struct Socket {

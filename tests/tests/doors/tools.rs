@@ -158,10 +158,10 @@ async fn a_deadline_of_a_tool_is_clamped_to_the_profile(door: &mut Door) -> Resu
 
 async fn a_passed_deadline_of_a_tool_keeps_the_session(door: &mut Door) -> Result<()> {
     let client = &door.client;
-    let parameters = json!({ "command": "echo left > file; sleep 1000", "timeout_sec": 1 });
+    let parameters = json!({ "command": "echo left > file; sleep 1000", "timeout_sec": 2 });
     let result = run(client, "exec", parameters, person(1)).await?;
     ensure!(result["ok"] == false && result["status"] == "timed_out" && result["exit_code"].is_null(), "{result}");
-    ensure!(result["stderr"] == "Command timed out after 1 seconds.", "{result}");
+    ensure!(result["stderr"] == "Command timed out after 2 seconds.", "{result}");
     let read = run(client, "read", json!({ "path": "file" }), person(2)).await?;
     ensure!(read["content"] == "left\n", "{read}");
     Ok(())

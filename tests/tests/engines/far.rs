@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use box_tests::server::{ServerOptions, TestServer};
-use box_tests::{engines, http};
+use box_tests::{engines, eventually, http};
 use tokio::net::{TcpListener, UnixStream};
 
 use crate::site::Site;
@@ -41,13 +41,8 @@ pub(crate) async fn sessions_on_an_engine_far_away(site: Arc<Site>) -> Result<()
 
 /// Waits until a command has written this.
 async fn said(client: &http::Client, exec: &str, text: &str) -> Result<()> {
-    for _ in 0..200 {
-        if client.get(&format!("/v1/sessions/far/execs/{exec}/output")).await?.text() == text {
-            return Ok(());
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
-    anyhow::bail!("{exec} never wrote {text:?}")
+    let path = format!("/v1/sessions/far/execs/{exec}/output");
+    eventually(&format!("{text:?}"), || async { Ok((client.get(&path).await?.text() == text).then_some(())) }).await
 }
 
 /// A TCP address that leads to the engine.

@@ -1,30 +1,25 @@
 //! The agent of a box dies by a hand from outside.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use box_core::Liveness;
+use box_tests::ground::shell;
 use box_tests::{Ground, host, system};
-
-fn agents() -> BTreeSet<i32> {
-    let agents = host::processes().into_iter().filter(|process| process.name.starts_with("strongbox-agent"));
-    agents.map(|process| process.pid).collect()
-}
+use box_wire::ExecRequest;
 
 /// The box is reported as gone, to a running exec and to later callers, and what it was made of is removed.
 pub(crate) async fn killed_from_outside() -> Result<()> {
     let ground = Ground::native().await?;
-    let (leaks, before) = (ground.leaks(), agents());
+    let leaks = ground.leaks();
     let one = ground.plain().await?;
-    let runner = one.clone();
-    let running = tokio::spawn(async move { runner.shell("sleep 25").await });
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let ours: Vec<i32> = agents().difference(&before).copied().collect();
-    ensure!(!ours.is_empty(), "no process of the host is called strongbox-agent");
-    for pid in ours {
-        // One of them may be the parent of another, which is then gone already.
-        let _ = system::kill(pid);
+    let (runner, request) = (one.clone(), ExecRequest { timeout_ms: None, ..shell("sleep 25") });
+    let exec = request.id.clone();
+    let running = tokio::spawn(async move { runner.run(&request).await });
+    one.wait_until_running(&exec).await?;
+    // Agents of other suites may come and go at the same time, so only the record of the box tells which one is ours.
+    let agents = host::agents_of(ground.state.path(), one.handle.id.as_str());
+    ensure!(!agents.is_empty(), "the box has no agent");
+    for pid in agents {
+        system::kill(pid)?;
     }
     let error = running.await?.err().context("an exec without an agent ended well")?;
     ensure!(error.code() == "box_gone", "a running exec is told {error:?}");

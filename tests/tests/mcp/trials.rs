@@ -32,7 +32,7 @@ async fn a_test_of_a_bad_definition_leaves_nothing(house: &mut House) -> Result<
     ensure!(missing["runtime_info"]["error_phase"] == "process_start", "{missing}");
     let mute = definition(&["--mute"]);
     let mut mute = mute.clone();
-    mute["box"]["startup_timeout_sec"] = json!(1);
+    mute["box"]["startup_timeout_sec"] = json!(5);
     let mute = house.client.post("/v1/mcp/test", &mute).await?.must(200)?;
     ensure!(mute["ok"] == false && mute["runtime_info"]["error_phase"] == "mcp_init", "{mute}");
     ensure!(house.client.sessions().await?.is_empty(), "a test left its session");

@@ -1,42 +1,53 @@
 //! The server is killed while sessions live, and the next one finds them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use box_tests::ground::unique;
-use box_tests::host;
+use anyhow::{Context, Result, ensure};
+use box_tests::ground::marker;
 use box_tests::restart_server::{Client, Place};
 use box_tests::suite::skip;
+use box_tests::{eventually, host, leaks};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
-
-/// How often something is looked for before it is given up, 50 ms apart.
-const LOOKS_MAX: u32 = 400;
 
 /// Asks again and again until the answer is the wanted one.
 pub(crate) async fn until<F>(what: &str, mut look: impl FnMut() -> F) -> Result<()>
 where
     F: Future<Output = Result<bool>>,
 {
-    for _ in 0..LOOKS_MAX {
-        if look().await? {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    bail!("{what} did not come")
+    eventually(what, || {
+        let looking = look();
+        async move { Ok(looking.await?.then_some(())) }
+    })
+    .await
 }
 
 /// A sleep that no other process of the machine sleeps.
 pub(crate) fn marked_sleep() -> String {
-    format!("sleep {}.{}", 100_000 + std::process::id(), unique())
+    format!("sleep {}", marker())
 }
 
 /// The process of the host that runs a marked sleep.
 pub(crate) fn pid_on_host(marker: &str) -> Result<i32> {
-    let found = host::processes_with(marker).into_iter().find(|process| process.name == "sleep");
-    Ok(found.with_context(|| format!("no process of the host is {marker:?}"))?.pid)
+    host::sleeper(marker).with_context(|| format!("no process of the host is {marker:?}"))
+}
+
+/// The files of all journals and their sizes: what boxes do while there is no server shows only here.
+fn journals(place: &Place) -> BTreeMap<String, u64> {
+    let state = place.state();
+    let names = leaks::files(&state).into_iter().filter(|name| name.contains("journals/"));
+    let with_size = |name: String| {
+        let data = std::fs::metadata(state.join(&name)).ok().filter(std::fs::Metadata::is_file)?;
+        Some((name, data.len()))
+    };
+    names.filter_map(with_size).collect()
+}
+
+/// Whether a journal holds the end of `exec`; of any exec when it is empty.
+fn has_end(place: &Place, exec: &str) -> bool {
+    let end = format!("{exec}.end");
+    journals(place).keys().any(|name| name.ends_with(&end))
 }
 
 async fn process_said(client: &Client, session: &str, process: &str, text: &str) -> Result<()> {
@@ -60,11 +71,12 @@ pub(crate) async fn boxes_and_processes_go_on(place: Arc<Place>) -> Result<()> {
     process_said(&client, "two", "sleeper", "ready").await?;
     until("the sleeper", || async { Ok(pid_on_host(&marker).is_ok()) }).await?;
     let before = look(&client, &marker).await?;
-    let ticks_before = client.output("one", "processes/ticker").await?.len();
+    let ticks_before = String::from_utf8(client.output("one", "processes/ticker").await?)?.lines().count();
     server.kill().await?;
-    let late = format!("tick {}\n", ticks_before / 5);
-    // Only the box can tell that it went on, and only a later server can ask it; half a second is what it goes on for.
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let written = || journals(&place).values().sum::<u64>();
+    let (written_before, late) = (written(), format!("tick {}\n", ticks_before + 3));
+    // At least four ticks, each of less than ten bytes.
+    until("ticks without a server", || async { Ok(written() > written_before + 40) }).await?;
     ensure!(pid_on_host(&marker)? == before.2, "the sleeper did not outlive the server");
     let server = place.start().await?;
     let client = server.client.clone();
@@ -73,8 +85,8 @@ pub(crate) async fn boxes_and_processes_go_on(place: Arc<Place>) -> Result<()> {
     for session in ["one", "two"] {
         ensure!(client.said(session, "cat /workspace/name").await? == session, "{session} has other files");
     }
-    process_said(&client, "one", "ticker", &late).await?;
     let output = String::from_utf8(client.output("one", "processes/ticker").await?)?;
+    ensure!(output.contains(&late), "{late:?} is missing, which was said without a server: {output:?}");
     let in_order = output.lines().zip(1..).all(|(line, number)| line == format!("tick {number}"));
     ensure!(in_order, "ticks are missing or came twice: {output:?}");
     server.kill().await
@@ -145,17 +157,18 @@ pub(crate) async fn a_follower_sees_every_byte_once(place: Arc<Place>) -> Result
 pub(crate) async fn ends_that_nobody_heard_are_told(place: Arc<Place>) -> Result<()> {
     let server = place.start().await?;
     let client = server.client.clone();
-    let good = client.begin("a", &json!({ "cmd": "echo begun; sleep 1; echo done" })).await?;
-    let bad = client.begin("a", &json!({ "cmd": "sleep 1; echo oh >&2; exit 7" })).await?;
-    let marker = marked_sleep();
-    let late = client.begin("a", &json!({ "cmd": format!("echo waits; {marker}"), "timeout_sec": 1 })).await?;
-    let living = client.begin("a", &json!({ "cmd": "sleep 4; echo at last" })).await?;
-    until("the command with a deadline", || async { Ok(pid_on_host(&marker).is_ok()) }).await?;
+    let go = "while [ ! -e /workspace/go ]; do sleep 0.02; done; echo at last";
+    let living = client.begin("a", &json!({ "cmd": go })).await?;
+    let good = client.begin("a", &json!({ "cmd": "echo begun; sleep 2; echo done" })).await?;
+    let bad = client.begin("a", &json!({ "cmd": "sleep 2; echo oh >&2; exit 7" })).await?;
+    let late = client.begin("a", &json!({ "cmd": "echo waits; sleep 1000", "timeout_sec": 2 })).await?;
     server.kill().await?;
-    until("the deadline", || async { Ok(pid_on_host(&marker).is_err()) }).await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    for exec in [&good, &bad, &late] {
+        until("an end", || async { Ok(has_end(&place, exec)) }).await?;
+    }
     let server = place.start().await?;
     let client = server.client.clone();
+    client.exec("a", "touch /workspace/go").await?;
     let told = client.result("a", &good).await?;
     ensure!(told["status"] == "completed" && told["exit_code"] == 0 && told["stdout"] == "begun\ndone\n", "{told}");
     let told = client.result("a", &bad).await?;
@@ -171,23 +184,38 @@ pub(crate) async fn ends_that_nobody_heard_are_told(place: Arc<Place>) -> Result
 pub(crate) async fn a_paused_session_stays_paused(place: Arc<Place>) -> Result<()> {
     let server = place.start().await?;
     let client = server.client.clone();
-    client.start_process("a", "ticker", "while :; do echo tick; sleep 0.02; done").await?;
-    process_said(&client, "a", "ticker", "tick").await?;
+    for session in ["a", "running"] {
+        client.start_process(session, "ticker", "while :; do echo tick; sleep 0.02; done").await?;
+        process_said(&client, session, "ticker", "tick").await?;
+    }
     if client.pause("a").await?.is_none() {
         return skip("boxes cannot be stopped where an ordinary user has no cgroup");
     }
-    let before = client.output("a", "processes/ticker").await?.len();
+    let before = silence(&client).await?;
     server.kill().await?;
     let server = place.start().await?;
     let client = server.client.clone();
     ensure!(client.session("a").await?["state"] == "paused", "it is {}", client.session("a").await?);
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let paused = client.output("a", "processes/ticker").await?.len();
-    // What was in the pipe when it was stopped may still come; a box that runs would have said sixty bytes more.
-    ensure!(paused <= before + 20, "a paused box went on: {before} bytes, then {paused}");
+    let paused = silence(&client).await?;
+    ensure!(paused == before, "a paused box went on: {before} bytes, then {paused}");
     client.post("sessions/a/resume", &json!({})).await?.good()?;
-    until("more ticks", || async { Ok(client.output("a", "processes/ticker").await?.len() > paused + 50) }).await?;
+    until("more ticks", || async { Ok(ticked(&client, "a").await? > paused + 50) }).await?;
     server.kill().await
+}
+
+async fn ticked(client: &Client, session: &str) -> Result<usize> {
+    Ok(client.output(session, "processes/ticker").await?.len())
+}
+
+/// How much the ticker of the paused session has said, when no more comes while the other one says much. What was in the
+/// pipe when it was stopped may still come at first.
+async fn silence(client: &Client) -> Result<usize> {
+    eventually("silence of the paused session", || async {
+        let (paused, running) = (ticked(client, "a").await?, ticked(client, "running").await?);
+        until("ticks of the other", || async { Ok(ticked(client, "running").await? > running + 60) }).await?;
+        Ok((ticked(client, "a").await? == paused).then_some(paused))
+    })
+    .await
 }
 
 /// Who may come in, and how long a session may be idle.
@@ -211,14 +239,18 @@ pub(crate) async fn tokens_and_idle_times_are_kept(place: Arc<Place>) -> Result<
 /// A process that is to be started again is, also when it ended while there was no server.
 pub(crate) async fn a_process_is_still_supervised(place: Arc<Place>) -> Result<()> {
     let server = place.start().await?;
-    let body = json!({ "process_id": "p", "command": "sh", "args": ["-c", "echo run; sleep 1"], "restart": "always" });
+    // The first run ends, the second one stays.
+    let line = "[ -e /workspace/again ] && exec sleep 1000; touch /workspace/again; sleep 1";
+    let body = json!({ "process_id": "p", "command": "sh", "args": ["-c", line], "restart": "always" });
     server.client.post("sessions/a/processes", &body).await?.good()?;
     server.kill().await?;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    until("the end of the first run", || async { Ok(has_end(&place, "")) }).await?;
     let server = place.start().await?;
     let client = server.client.clone();
-    until("a restart", || async { Ok(client.process("a", "p").await?["restarts"].as_u64() > Some(0)) }).await?;
-    let info = client.process("a", "p").await?;
-    ensure!(info["status"] == "running", "{info}");
+    until("a restart", || async {
+        let info = client.process("a", "p").await?;
+        Ok(info["restarts"].as_u64() > Some(0) && info["status"] == "running")
+    })
+    .await?;
     server.kill().await
 }

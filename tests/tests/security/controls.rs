@@ -20,7 +20,7 @@ use crate::fixtures::World;
 use crate::observation::script;
 
 /// How long a probe may take without a box.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// An account without rights, for controls that root starts.
 const NOBODY: u32 = 65534;

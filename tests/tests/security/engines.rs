@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use box_core::{BackendName, BoxSpec, Dimension, Level, MountMode, Profile};
-use box_tests::ground::{fresh_id, mount, shell, unique};
+use box_tests::ground::{fresh_id, marker, mount, shell};
 use box_tests::suite::CaseFuture;
-use box_tests::{Ground, TestBox, engines, host, system};
+use box_tests::{Ground, TestBox, engines, eventually, host, system};
+use box_wire::ExecRequest;
 use serde_json::Value;
 
 /// One case: its id in the corpus, the backends on which it means something, and what it does.
@@ -110,7 +111,7 @@ fn mentions_engine(mounts: &Value) -> bool {
 
 async fn a_deadline_reaches_into_the_box(ground: Arc<Ground>) -> Result<()> {
     let one = ground.make(&spec()).await?;
-    let marker = format!("box-evade-{}-{}", std::process::id(), unique());
+    let marker = format!("box-evade-{}", marker());
     let mut request = shell(&format!("setsid sh -c 'sleep 600; :' {marker} & sh -c 'sleep 600; :' {marker}"));
     request.timeout_ms = Some(2000);
     let outcome = one.run(&request).await?.outcome;
@@ -175,15 +176,12 @@ async fn a_process_of_a_box_is_nobody_outside(ground: Arc<Ground>) -> Result<()>
 
 /// A process of the workload, as the host numbers it.
 async fn process_in(one: &TestBox) -> Result<i32> {
-    let marker = format!("5{:05}.375", unique());
+    let marker = marker();
     one.check(&format!("(setsid sleep {marker} > /dev/null 2>&1 < /dev/null &)")).await?;
-    for _ in 0..100 {
-        if let Some(found) = host::processes_with(&marker).first() {
-            return Ok(found.pid);
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    bail!("the host does not see a process of the box")
+    eventually("a process of the box on the host", || async {
+        Ok(host::processes_with(&marker).first().map(|found| found.pid))
+    })
+    .await
 }
 
 /// The agent is killed from outside: everything in the box is gone, and whoever asks is told so.
@@ -191,13 +189,15 @@ async fn whoever_kills_the_first_process_ends_the_box(ground: Arc<Ground>) -> Re
     let one = ground.make(&spec()).await?;
     let pid = process_in(&one).await?;
     let agent = first_of(pid)?;
-    let runner = one.clone();
-    let running = tokio::spawn(async move { runner.shell("sleep 25").await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (runner, request) = (one.clone(), ExecRequest { timeout_ms: None, ..shell("sleep 25") });
+    let exec = request.id.clone();
+    let running = tokio::spawn(async move { runner.run(&request).await });
+    one.wait_until_running(&exec).await?;
     system::kill(agent)?;
-    let ended = tokio::time::timeout(Duration::from_secs(20), running).await.context("an exec hangs")??;
+    let ended = running.await?;
     ensure!(ended.as_ref().is_err_and(|error| error.code() == "box_gone"), "{ended:?}");
-    let next = tokio::time::timeout(Duration::from_secs(20), one.shell("true")).await.context("the next hangs")?;
+    // Sooner than a caller gives up on an agent that says nothing.
+    let next = tokio::time::timeout(Duration::from_secs(30), one.shell("true")).await.context("the next hangs")?;
     ensure!(next.as_ref().is_err_and(|error| error.code() == "box_gone"), "{next:?}");
     dies(pid).await?;
     one.destroy().await?;
@@ -218,14 +218,11 @@ fn first_of(pid: i32) -> Result<i32> {
 
 /// Waits until a process is dead. That the socket of the first one is closed is heard before the kernel has killed the last.
 async fn dies(pid: i32) -> Result<()> {
-    for _ in 0..200 {
+    eventually("the end of a process that outlived the first one", || async {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        if stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X'])) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    bail!("a process outlived the first one")
+        Ok(stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X'])).then_some(()))
+    })
+    .await
 }
 
 /// What looks like ours and is not: a process, and where there are containers, one with a name like ours.

@@ -41,7 +41,10 @@ pub(crate) struct Baseline {
 /// The worst readings of the host during a case.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extremes {
-    pub(crate) memory_available_mb: u64,
+    /// Kernel objects of the whole machine.
+    pub(crate) kernel_memory_mb: u64,
+    /// What the kernel charges to the box.
+    pub(crate) box_memory_mb: u64,
     pub(crate) disk_free_mb: u64,
     pub(crate) open_files: u64,
     pub(crate) connections: u64,
@@ -75,10 +78,11 @@ impl Baseline {
 impl Extremes {
     fn now(world: &World) -> Self {
         Self {
-            memory_available_mb: host::memory_available_mb().unwrap_or(0),
+            kernel_memory_mb: host::kernel_memory_mb().unwrap_or(0),
             disk_free_mb: host::disk_free_mb(world.ground.state.path()).unwrap_or(0),
             open_files: host::open_files().unwrap_or(0),
             connections: host::tracked_connections(),
+            box_memory_mb: 0,
             pids: 0,
             cpu_us: 0,
         }
@@ -86,7 +90,8 @@ impl Extremes {
 
     fn worse(self, other: Self) -> Self {
         Self {
-            memory_available_mb: self.memory_available_mb.min(other.memory_available_mb),
+            kernel_memory_mb: self.kernel_memory_mb.max(other.kernel_memory_mb),
+            box_memory_mb: self.box_memory_mb.max(other.box_memory_mb),
             disk_free_mb: self.disk_free_mb.min(other.disk_free_mb),
             open_files: self.open_files.max(other.open_files),
             connections: self.connections.max(other.connections),
@@ -236,7 +241,8 @@ impl Sampler {
             loop {
                 let usage = sampled.backend.stats(&sampled.handle).await.unwrap_or_default();
                 let reading = Extremes {
-                    memory_available_mb: host::memory_available_mb().unwrap_or(u64::MAX),
+                    kernel_memory_mb: host::kernel_memory_mb().unwrap_or(u64::MAX),
+                    box_memory_mb: usage.memory_bytes.unwrap_or(0) >> 20,
                     disk_free_mb: host::disk_free_mb(&state).unwrap_or(u64::MAX),
                     open_files: host::open_files().unwrap_or(0),
                     connections: host::tracked_connections(),

@@ -3,6 +3,8 @@
 //! Its processes, mounts, network and cgroups are its own. What the engines write below `/run`, their networks, packet filters and
 //! cgroups go with it, and so does every process: the first one of the house is the only one that has to be killed.
 
+use crate::own_tmp::{self, COVER};
+use crate::{cargo, run};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -30,6 +32,7 @@ grep -E '^[^ ]+ [^ ]+ cgroup2? ' /proc/mounts | while read -r device point kind 
 done
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/engines
+cover_tmp "$HOUSE_TMP" "$HOUSE_CHECKOUT"
 for place in /etc/docker /etc/cni /var/lib/cni; do [ ! -d "$place" ] || mount -t tmpfs tmpfs "$place"; done
 ip link set lo up
 echo up
@@ -89,8 +92,8 @@ pub(super) struct House {
 }
 
 impl House {
-    /// Builds a house; its cgroups get this name, and what goes wrong is written to this file.
-    pub(super) fn build(name: &str, log: &Path) -> Result<Self> {
+    /// Builds a house; its cgroups get this name. In the directory it has its `/tmp`, and writes what goes wrong.
+    pub(super) fn build(name: &str, directory: &Path) -> Result<Self> {
         let mut made = Vec::new();
         let groups = match make_groups(name, &mut made) {
             Ok(groups) => groups,
@@ -99,13 +102,17 @@ impl House {
                 return Err(error);
             }
         };
-        Self::stand(groups, &made, log).inspect_err(|_| remove(&made))
+        Self::stand(groups, &made, directory).inspect_err(|_| remove(&made))
     }
 
-    fn stand(groups: Vec<PathBuf>, made: &[PathBuf], log: &Path) -> Result<Self> {
-        let mut build = Command::new("setpriv");
-        build.args(["--pdeathsig", "KILL", "sh", "-e", "-c", BUILD, "house"]).args(&groups).args(["--", FIRST]);
-        build.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(fs::File::create(log)?);
+    fn stand(groups: Vec<PathBuf>, made: &[PathBuf], directory: &Path) -> Result<Self> {
+        let (log, temporary) = (directory.join("house.log"), directory.join("tmp"));
+        fs::create_dir(&temporary)?;
+        own_tmp::open_to_all(&temporary)?;
+        let mut build = run::mortal("sh");
+        build.args(["-e", "-c", BUILD, "house"]).args(&groups).arg("--").arg(format!("{COVER}{FIRST}"));
+        build.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(fs::File::create(&log)?);
+        build.env("HOUSE_TMP", temporary).env("HOUSE_CHECKOUT", cargo::root());
         let mut holder = build.spawn().context("starting unshare")?;
         let said = holder.stdout.take().context("no output")?;
         let mut line = String::new();
@@ -114,7 +121,7 @@ impl House {
         if init.is_empty() {
             let _ = holder.kill();
             holder.wait()?;
-            bail!("namespaces for the engines could not be made: {}", fs::read_to_string(log)?.trim());
+            bail!("namespaces for the engines could not be made: {}", fs::read_to_string(&log)?.trim());
         }
         let entered = |group: PathBuf| Some(group.join(LOWER)).filter(|lower| lower.exists()).unwrap_or(group);
         let groups = groups.into_iter().map(entered).collect();

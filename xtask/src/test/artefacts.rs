@@ -1,21 +1,30 @@
-//! `build`: the strongbox program as it is shipped, but for the optimisation that is made while linking; and the suites, with the checks of a debug
-//! build, for which nearly everything was compiled already.
+//! `build`: one compilation of the workspace, by clippy, for lints, unit tests, suites and the program that the suites test.
+//!
+//! The tested program has the checks of a debug build. What users build is the profile `release`, which `cargo xtask weigh`
+//! and the benchmarks build.
 
 use super::{Proof, Verdict};
-use crate::cargo;
+use crate::cargo::{self, Executable};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::TargetKind;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// The package that holds the suites.
-pub(super) const SUITES_PACKAGE: &str = "box-tests";
+/// Its directory.
+const SUITES_DIRECTORY: &str = "tests";
 
 /// The suites: programs that run their own cases and end with a `suite-result:` line.
 pub(super) const SUITES: &[&str] = &["contract", "security", "faults", "doors", "restart", "mcp", AMONG_ENGINES];
 
 /// The suite that runs only among engines, and only as root.
 pub(super) const AMONG_ENGINES: &str = "engines";
+
+/// Test programs of crates that need engines: package and target.
+pub(super) const ENGINE_TESTS: &[(&str, &str)] = &[("box-docker", "engines"), ("box-nsjail", "jail")];
+
+/// Far more than a build needs; only a hang is ended by it.
+const BUILD_TIME_MAX: Duration = Duration::from_hours(1);
 
 /// What was built.
 #[derive(Debug, Clone)]
@@ -24,6 +33,17 @@ pub(super) struct Artefacts {
     pub(super) strongbox: PathBuf,
     /// The suites by name.
     pub(super) suites: BTreeMap<String, PathBuf>,
+    /// The programs of [`ENGINE_TESTS`].
+    pub(super) engine_tests: Vec<PathBuf>,
+    /// How many warnings the compiler and clippy had.
+    pub(super) warnings: usize,
+}
+
+impl Artefacts {
+    /// The program of a suite.
+    pub(super) fn suite(&self, name: &str) -> Result<PathBuf> {
+        self.suites.get(name).cloned().with_context(|| format!("{name} was not built"))
+    }
 }
 
 pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
@@ -31,30 +51,31 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
     Ok(Verdict::Passed)
 }
 
-/// Builds everything that the later stages run.
-pub(super) fn build(root: &Path) -> Result<Artefacts> {
-    let strongbox = build_strongbox(root)?;
-    let arguments = ["test", "--package", SUITES_PACKAGE, "--no-run"];
-    let suites = cargo::executables(root, &arguments, &TargetKind::Test)?;
+/// Compiles everything. Warnings are counted, not fatal: the stage `clippy` judges them.
+pub(super) fn build(proof: &mut Proof) -> Result<Artefacts> {
+    let arguments = ["build", "--workspace", "--all-targets", "--message-format", "json-render-diagnostics"];
+    let command = cargo::linting(&proof.root, &arguments)?;
+    let (mut built, mut warnings) = (Vec::new(), 0);
+    let ending = proof.stream_uncounted(command, BUILD_TIME_MAX, |line| {
+        built.extend(Executable::parse(line));
+        warnings += usize::from(line.starts_with("warning"));
+    })?;
+    ensure!(ending.is_success(), "`cargo {}`: {ending}", arguments.join(" "));
+    let strongbox = built.iter().find(|it| it.kind == TargetKind::Bin && it.target == "strongbox");
+    let strongbox = strongbox.context("no program strongbox was built")?.path.clone();
+    let tests: Vec<&Executable> = built.iter().filter(|it| it.kind == TargetKind::Test).collect();
+    let of_suites = tests.iter().filter(|it| it.package == SUITES_DIRECTORY);
+    let suites: BTreeMap<_, _> = of_suites.map(|it| (it.target.clone(), it.path.clone())).collect();
     // A suite that no stage runs would be a proof that nobody asks for, and a missing one a proof that we only claim.
-    let unknown: Vec<&String> = suites.keys().filter(|name| !SUITES.contains(&name.as_str())).collect();
-    ensure!(unknown.is_empty(), "{SUITES_PACKAGE} has test programs that no stage runs: {unknown:?}");
-    let missing: Vec<&&str> = SUITES.iter().filter(|name| !suites.contains_key(**name)).collect();
-    ensure!(missing.is_empty(), "{SUITES_PACKAGE} lacks the test programs {missing:?}");
-    Ok(Artefacts { strongbox, suites })
+    ensure!(suites.keys().eq(sorted(SUITES)), "the suites are {:?}, but the stages run {SUITES:?}", suites.keys());
+    let is_engine_test = |it: &&&Executable| ENGINE_TESTS.contains(&(it.package.as_str(), it.target.as_str()));
+    let engine_tests: Vec<PathBuf> = tests.iter().filter(is_engine_test).map(|it| it.path.clone()).collect();
+    ensure!(engine_tests.len() == ENGINE_TESTS.len(), "of {ENGINE_TESTS:?} only {engine_tests:?} were built");
+    Ok(Artefacts { strongbox, suites, engine_tests, warnings })
 }
 
-/// Builds the `strongbox` program alone, for tests.
-pub(super) fn build_strongbox(root: &Path) -> Result<PathBuf> {
-    build_as(root, "proof")
-}
-
-/// Builds the `strongbox` program as it is shipped.
-pub(crate) fn build_shipped(root: &Path) -> Result<PathBuf> {
-    build_as(root, "release")
-}
-
-fn build_as(root: &Path, profile: &str) -> Result<PathBuf> {
-    let built = cargo::executables(root, &["build", "--profile", profile, "--package", "box-cli"], &TargetKind::Bin)?;
-    built.get("strongbox").cloned().context("box-cli has no program named strongbox")
+fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let mut names = names.to_vec();
+    names.sort_unstable();
+    names
 }

@@ -6,14 +6,14 @@
 
 mod servers;
 
-use super::artefacts::build_strongbox;
 use super::{Proof, Verdict, langbot, suites};
+use crate::engines::{Engine, Engines};
 use crate::node::Packages;
 use crate::python::Environment;
-use crate::{cargo, machine};
+use crate::{cargo, machine, run};
 use anyhow::{Context, Result};
 use servers::Servers;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -33,8 +33,11 @@ const OLD_LANGBOT: &[&str] = &["langbot-plugin==0.7.18", "e2b==2.15.0"];
 /// Topics that the drivers run only when asked to. `networks` is one that our server does not serve.
 const ALSO: &[&str] = &[];
 
+/// Drivers that run at the same time.
+const DRIVERS_TIME_MAX: Duration = Duration::from_mins(10);
+
 /// Fewer checks than this are a list of cases that somebody emptied.
-const CHECKS_MIN: u64 = 1_000;
+const CHECKS_MIN: u64 = 800;
 
 pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
     if let Some(reason) = missing() {
@@ -44,10 +47,10 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
     if let Err(error) = install(proof, &packages) {
         return Ok(Verdict::Skipped(format!("the packages of E2B cannot be installed: {error:#}")));
     }
-    let servers = Servers::start(&build_strongbox(&proof.root)?)?;
+    let servers = Servers::start(&proof.artefacts()?.strongbox)?;
     let mut endings = Vec::new();
     for drivers in in_turn(proof, &packages, &servers) {
-        endings.extend(langbot::together(proof, drivers)?);
+        endings.extend(proof.stream_all(drivers, DRIVERS_TIME_MAX)?);
     }
     let open = servers.stop_guarded()?;
     let verdict = langbot::finish(proof, open, &endings)?;
@@ -66,28 +69,28 @@ pub(super) fn on_docker(proof: &mut Proof) -> Result<Verdict> {
     if let Some(reason) = missing() {
         return Ok(Verdict::Skipped(reason));
     }
-    let python = match newest_sdk(&proof.target) {
+    let python = match newest_sdk() {
         Ok(python) => python,
         Err(error) => return Ok(Verdict::Skipped(format!("the packages of E2B cannot be installed: {error:#}"))),
     };
-    let engines = match proof.engines() {
+    let engines = match Engines::start(&proof.target, &[Engine::Docker]) {
         Ok(engines) => engines,
         Err(error) => return Ok(Verdict::Skipped(format!("no engines: {error:#}"))),
     };
     if !engines.has_docker() {
         return Ok(Verdict::Skipped(engines.missing().join("; ")));
     }
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(proof.root.join("tests/clients/e2b/on-docker"));
-    command.arg(build_strongbox(&proof.root)?).arg(python);
+    let mut command = run::mortal(proof.root.join("tests/clients/e2b/on-docker"));
+    command.arg(proof.artefacts()?.strongbox).arg(python);
     cargo::without_cargo_traces(&mut command);
-    let ending = proof.stream(engines.enter(&command), ON_DOCKER_TIME_MAX)?;
-    Ok(suites::judge(proof, ending))
+    let verdict = suites::run(proof, ON_DOCKER_TIME_MAX, vec![engines.enter(&command)]);
+    engines.stop()?;
+    verdict
 }
 
 /// The Python that has the newest of our versions of the SDK.
-pub(crate) fn newest_sdk(target: &Path) -> Result<PathBuf> {
-    let environment = python(target, PYTHON.last().context("the list of versions is empty")?);
+pub(crate) fn newest_sdk() -> Result<PathBuf> {
+    let environment = python(PYTHON.last().context("the list of versions is empty")?);
     environment.ensure()?;
     Ok(environment.program("python"))
 }
@@ -105,32 +108,32 @@ fn missing() -> Option<String> {
 
 /// Installs what is not there yet.
 fn install(proof: &mut Proof, packages: &Packages) -> Result<()> {
-    let (target, mut wanted) = (proof.target.clone(), Vec::new());
-    wanted.extend(PYTHON.iter().map(|version| python(&target, version)));
-    wanted.extend(langbot::SDKS.iter().map(|version| langbot::sdk(&target, version)));
-    wanted.extend([interpreter(&target), old_langbot(&target)]);
+    let wanted = environments(proof);
     langbot::install(proof, wanted)?;
     proof.log.write("installing the packages of E2B for JavaScript");
     packages.ensure()
 }
 
-fn python(target: &Path, version: &str) -> Environment {
-    environment(target, &format!("e2b-{version}"), &[&format!("e2b=={version}")])
+/// Every environment that these stages use in this run.
+pub(super) fn environments(proof: &Proof) -> Vec<Environment> {
+    let versions = langbot::chosen(proof, PYTHON).into_iter().map(python);
+    let langbots = langbot::chosen(proof, langbot::SDKS).into_iter().map(langbot::sdk);
+    versions.chain(langbots).chain([interpreter(), old_langbot()]).collect()
 }
 
-fn interpreter(target: &Path) -> Environment {
-    environment(target, "e2b-code-interpreter", INTERPRETER)
+fn python(version: &str) -> Environment {
+    Environment::new(&format!("e2b-{version}"), &[&format!("e2b=={version}")])
 }
 
-fn old_langbot(target: &Path) -> Environment {
-    environment(target, "e2b-old-langbot", OLD_LANGBOT)
+fn interpreter() -> Environment {
+    Environment::new("e2b-code-interpreter", INTERPRETER)
 }
 
-fn environment(target: &Path, name: &str, packages: &[&str]) -> Environment {
-    Environment::new(target.join("clients").join(name), packages)
+fn old_langbot() -> Environment {
+    Environment::new("e2b-old-langbot", OLD_LANGBOT)
 }
 
-fn javascript(proof: &Proof) -> Packages {
+pub(super) fn javascript(proof: &Proof) -> Packages {
     let (clients, place) = (proof.root.join("tests/clients"), proof.target.join("clients").join("e2b-javascript"));
     Packages::new(clients.join("e2b/javascript"), clients.join("suite.js"), place)
 }
@@ -138,10 +141,11 @@ fn javascript(proof: &Proof) -> Packages {
 /// All drivers; those of a group run at the same time, because most of their time is spent waiting.
 fn in_turn(proof: &Proof, packages: &Packages, servers: &Servers) -> Vec<Vec<Command>> {
     let both = |environment: &Environment| FORMS.map(|form| python_driver(proof, environment, form, servers)).into();
-    let mut groups: Vec<Vec<Command>> = PYTHON.iter().map(|version| both(&python(&proof.target, version))).collect();
-    groups.push(both(&interpreter(&proof.target)));
-    let langbots = langbot::SDKS.iter().map(|version| langbot::sdk(&proof.target, version));
-    let langbots: Vec<Environment> = langbots.chain([old_langbot(&proof.target)]).collect();
+    let versions = langbot::chosen(proof, PYTHON);
+    let mut groups: Vec<Vec<Command>> = versions.into_iter().map(|version| both(&python(version))).collect();
+    groups.push(both(&interpreter()));
+    let langbots = langbot::chosen(proof, langbot::SDKS).into_iter().map(langbot::sdk);
+    let langbots: Vec<Environment> = langbots.chain([old_langbot()]).collect();
     let mut last = vec![javascript_driver(packages, servers)];
     last.extend(langbots.iter().map(|environment| langbot_driver(proof, environment, servers)));
     groups.push(last);
@@ -156,8 +160,8 @@ fn python_driver(proof: &Proof, environment: &Environment, form: &str, servers: 
 }
 
 fn javascript_driver(packages: &Packages, servers: &Servers) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "node"]).arg(packages.file("main.js"));
+    let mut command = run::mortal("node");
+    command.arg(packages.file("main.js"));
     cargo::without_cargo_traces(&mut command);
     describe(&mut command, servers);
     command

@@ -3,7 +3,6 @@
 //! The drivers in `tests/clients/langbot` say what must hold; here they get what they need: an environment with one
 //! version of the SDK each, a server, and a directory.
 
-use super::artefacts::build_strongbox;
 use super::server::Server;
 use super::{Proof, Verdict};
 use crate::python::Environment;
@@ -13,11 +12,18 @@ use anyhow::{Context, Result, anyhow, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// The versions of the SDK that stand for its families; what was the reason for each is in `docs/langbot.md`.
 pub(super) const SDKS: &[&str] = &["0.4.2b4", "0.4.13", "0.5.5", "0.7.18"];
+
+/// Of versions from oldest to newest: all in a full run, else the oldest and the newest.
+pub(super) fn chosen<'a>(proof: &Proof, versions: &[&'a str]) -> Vec<&'a str> {
+    match versions {
+        [oldest, .., newest] if !proof.is_full() => vec![oldest, newest],
+        all => all.to_vec(),
+    }
+}
 
 /// What the drivers use beside the SDK, in the versions that LangBot itself resolves to.
 const BESIDE_SDK: &[&str] = &["mcp==1.30.0", "websockets==15.0.1"];
@@ -36,17 +42,18 @@ pub(super) fn clients(proof: &mut Proof) -> Result<Verdict> {
     if !machine::is_root() {
         return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this".into()));
     }
-    let wanted = SDKS.iter().map(|version| sdk(&proof.target, version)).collect();
+    let versions = chosen(proof, SDKS);
+    let wanted = versions.iter().map(|version| sdk(version)).collect();
     if let Err(error) = install(proof, wanted) {
         return Ok(Verdict::Skipped(format!("the LangBot SDK cannot be installed: {error:#}")));
     }
-    let strongbox = build_strongbox(&proof.root)?;
+    let strongbox = proof.artefacts()?.strongbox;
     // One server for clients of all ages at the same time: it has to tell them apart.
     let server = start(&strongbox)?;
     let mut endings = Vec::new();
-    for version in SDKS {
+    for version in versions {
         let drivers = ["ws", "stdio"].map(|transport| driver(proof, &server, version, transport, &strongbox));
-        endings.extend(together(proof, drivers.into())?);
+        endings.extend(proof.stream_all(drivers.into(), DRIVER_TIME_MAX)?);
     }
     finish(proof, server, &endings)
 }
@@ -56,14 +63,14 @@ pub(super) fn app(proof: &mut Proof) -> Result<Verdict> {
     if !machine::is_root() {
         return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this".into()));
     }
-    let wanted = APPS.iter().map(|version| app_of(&proof.target, version)).collect();
+    let wanted = APPS.iter().map(|version| app_of(version)).collect();
     if let Err(error) = install(proof, wanted) {
         return Ok(Verdict::Skipped(format!("LangBot cannot be installed: {error:#}")));
     }
-    let strongbox = build_strongbox(&proof.root)?;
+    let strongbox = proof.artefacts()?.strongbox;
     for version in APPS {
         let server = start(&strongbox)?;
-        let mut command = python(&app_of(&proof.target, version), &drivers(proof).join("app/main.py"));
+        let mut command = python(&app_of(version), &drivers(proof).join("app/main.py"));
         command.arg("--url").arg(server.url("ws")).arg("--directory").arg(server.directory().join("langbot"));
         let ending = proof.stream(command, DRIVER_TIME_MAX)?;
         let verdict = finish(proof, server, &[ending])?;
@@ -92,9 +99,9 @@ pub(super) fn servers_from_registries(
 }
 
 /// The Python that has the newest of our versions of the SDK, and with it the original server.
-pub(crate) fn newest_sdk(target: &Path) -> Result<PathBuf> {
+pub(crate) fn newest_sdk() -> Result<PathBuf> {
     let newest = SDKS.last().context("the list of versions is empty")?;
-    let environment = sdk(target, newest);
+    let environment = sdk(newest);
     environment.ensure()?;
     Ok(environment.program("python"))
 }
@@ -105,15 +112,20 @@ fn drivers(proof: &Proof) -> PathBuf {
 }
 
 /// An environment with one version of the SDK.
-pub(super) fn sdk(target: &Path, version: &str) -> Environment {
+pub(super) fn sdk(version: &str) -> Environment {
     let package = format!("langbot-plugin=={version}");
-    let packages = [&[package.as_str()], BESIDE_SDK].concat();
-    Environment::new(target.join("clients").join(format!("langbot-{version}")), &packages)
+    Environment::new(&format!("langbot-{version}"), &[&[package.as_str()], BESIDE_SDK].concat())
 }
 
 /// An environment with one whole LangBot.
-fn app_of(target: &Path, version: &str) -> Environment {
-    Environment::new(target.join("clients").join(format!("langbot-app-{version}")), &[&format!("langbot=={version}")])
+fn app_of(version: &str) -> Environment {
+    Environment::new(&format!("langbot-app-{version}"), &[&format!("langbot=={version}")])
+}
+
+/// Every environment that the stages of LangBot use in this run.
+pub(super) fn environments(proof: &Proof) -> Vec<Environment> {
+    let sdks = chosen(proof, SDKS).into_iter().map(sdk);
+    sdks.chain(APPS.iter().map(|version| app_of(version))).collect()
 }
 
 /// A server for clients of all versions at once.
@@ -130,14 +142,14 @@ fn start(strongbox: &Path) -> Result<Server> {
 
 /// A program of ours, run by the Python of an environment. It leaves no compiled files among the sources.
 pub(super) fn python(environment: &Environment, program: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(environment.program("python")).arg("-B").arg(program);
+    let mut command = run::mortal(environment.program("python"));
+    command.arg("-B").arg(program);
     cargo::without_cargo_traces(&mut command);
     command
 }
 
 fn driver(proof: &Proof, server: &Server, version: &str, transport: &str, strongbox: &Path) -> Command {
-    let mut command = python(&sdk(&proof.target, version), &drivers(proof).join("main.py"));
+    let mut command = python(&sdk(version), &drivers(proof).join("main.py"));
     let start = format!("[{:?}, \"box\"]", strongbox.display().to_string());
     let directory = server.directory().join(format!("{version}-{transport}"));
     command.args(["--transport", transport, "--command", &start, "--directory"]).arg(directory);
@@ -145,26 +157,6 @@ fn driver(proof: &Proof, server: &Server, version: &str, transport: &str, strong
         command.args(["--url", &server.url("http")]);
     }
     command
-}
-
-/// Runs several programs at the same time and counts what all of them say.
-pub(super) fn together(proof: &mut Proof, commands: Vec<Command>) -> Result<Vec<Ending>> {
-    let (sender, lines) = channel::<String>();
-    let threads: Vec<_> = commands
-        .into_iter()
-        .map(|command| {
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                run::streamed(command, DRIVER_TIME_MAX, |line| drop(sender.send(line.to_owned())))
-            })
-        })
-        .collect();
-    drop(sender);
-    for line in lines {
-        proof.log.write(&line);
-        proof.tally.observe(&line);
-    }
-    threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?).collect()
 }
 
 /// Stops the server and judges: each driver must have told its result, nothing may have failed, the server least of all.
@@ -177,7 +169,8 @@ pub(super) fn finish(proof: &mut Proof, server: Server, endings: &[Ending]) -> R
     } else if silent > 0 {
         Verdict::Failed(format!("{silent} drivers did not come to their end"))
     } else if tally.failed > 0 || !endings.iter().all(|ending| ending.is_success()) {
-        Verdict::Failed(format!("{} cases failed", tally.failed))
+        let endings: Vec<String> = endings.iter().map(ToString::to_string).collect();
+        Verdict::Failed(format!("{} cases failed; the drivers ended with {}", tally.failed, endings.join(", ")))
     } else if tally.passed == 0 {
         Verdict::Failed("not one case ran".into())
     } else {

@@ -39,10 +39,9 @@ impl Snapshot {
 }
 
 pub(super) fn run(proof: &mut Proof) -> Verdict {
-    proof.stop_engines();
     let deadline = Instant::now() + SETTLE_TIME_MAX;
     loop {
-        let leaked = Snapshot::take().added_since(&proof.before);
+        let leaked = Snapshot::take().added_since(&proof.shared.before);
         if leaked.is_empty() {
             return Verdict::Passed;
         }

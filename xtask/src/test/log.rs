@@ -4,35 +4,28 @@ use anyhow::{Context, Result};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 /// How much of a failed stage is shown.
 const SHOWN_LINES_MAX: usize = 60;
 
 /// Lines that tell of a success, which nobody looks for in a stage that failed.
-const SUCCESS_MARKS: [&str; 5] = ["ok ", "PASS [", "Compiling ", "Downloaded ", "Checking "];
+const SUCCESS_MARKS: [&str; 6] = ["ok ", "PASS [", "Compiling ", "Downloaded ", "Checking ", "{\"reason\""];
 
-/// The log of the stage that runs now.
+/// The log of one stage.
 pub(crate) struct Log {
-    directory: PathBuf,
-    verbose: bool,
+    is_verbose: bool,
     file: Option<File>,
     end: VecDeque<String>,
 }
 
 impl Log {
-    /// Logs will be `<directory>/<stage>.log`.
-    pub(crate) fn new(directory: PathBuf, verbose: bool) -> Result<Self> {
-        std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        Ok(Self { directory, verbose, file: None, end: VecDeque::new() })
-    }
-
-    /// Begins the log of a stage; that of an earlier run is overwritten.
-    pub(crate) fn begin(&mut self, stage: &str) -> Result<()> {
-        let path = self.directory.join(format!("{stage}.log"));
-        self.end.clear();
-        self.file = Some(File::create(&path).with_context(|| format!("cannot write {}", path.display()))?);
-        Ok(())
+    /// A log in `<directory>/<stage>.log`; that of an earlier run is overwritten.
+    pub(crate) fn new(directory: &Path, stage: &str, is_verbose: bool) -> Result<Self> {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        let path = directory.join(format!("{stage}.log"));
+        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { is_verbose, file: Some(file), end: VecDeque::new() })
     }
 
     /// Keeps one line. A log that cannot be written any more fails no test.
@@ -42,7 +35,7 @@ impl Log {
         {
             self.file = None;
         }
-        if self.verbose {
+        if self.is_verbose {
             println!("{line}");
         } else if !SUCCESS_MARKS.iter().any(|mark| line.trim_start().starts_with(mark)) {
             if self.end.len() == SHOWN_LINES_MAX {
@@ -52,10 +45,8 @@ impl Log {
         }
     }
 
-    /// Shows the end of the stage's log, without the successes in it.
-    pub(crate) fn print_end(&mut self) {
-        for line in self.end.drain(..) {
-            println!("{line}");
-        }
+    /// The end of the log, without the successes in it. One text, because other stages print at the same time.
+    pub(crate) fn end(&self) -> String {
+        self.end.iter().fold(String::new(), |text, line| text + line + "\n")
     }
 }

@@ -7,11 +7,10 @@
 mod house;
 mod registries;
 
-use super::artefacts::build_strongbox;
 use super::{Proof, Verdict, langbot};
 use crate::node::Packages;
 use crate::python::Environment;
-use crate::{cargo, machine};
+use crate::{cargo, machine, run};
 use anyhow::Result;
 use house::House;
 use std::path::{Path, PathBuf};
@@ -52,7 +51,7 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
     if let Err(error) = install(proof, &packages) {
         return Ok(Verdict::Skipped(format!("the MCP clients cannot be installed: {error:#}")));
     }
-    let strongbox = build_strongbox(&proof.root)?;
+    let strongbox = proof.artefacts()?.strongbox;
     let registries = registries::environment();
     let mut endings = vec![langbot::servers_from_registries(proof, &strongbox, &registries)?];
     let house = House::open(proof, &strongbox, registries)?;
@@ -86,19 +85,27 @@ fn missing() -> Option<String> {
 fn install(proof: &mut Proof, packages: &Packages) -> Result<()> {
     proof.log.write("installing the MCP clients");
     packages.ensure()?;
-    for python in PYTHON {
-        environment(&proof.target, python).ensure()?;
-    }
-    langbot::newest_sdk(&proof.target).map(drop)
+    langbot::install(proof, environments(proof))?;
+    langbot::newest_sdk().map(drop)
 }
 
-fn environment(target: &Path, python: &Python) -> Environment {
+/// The versions of the Python client that this run drives: all in a full run, else the newest and the oldest.
+fn versions(proof: &Proof) -> impl Iterator<Item = &'static Python> {
+    let (is_full, last) = (proof.is_full(), PYTHON.len() - 1);
+    PYTHON.iter().enumerate().filter(move |(at, _)| is_full || *at == 0 || *at == last).map(|(_, python)| python)
+}
+
+/// Every environment that this stage uses in this run.
+pub(super) fn environments(proof: &Proof) -> Vec<Environment> {
+    versions(proof).map(environment).collect()
+}
+
+fn environment(python: &Python) -> Environment {
     let package = format!("mcp=={}", python.version);
-    let packages = [&[package.as_str()], python.beside].concat();
-    Environment::new(target.join("clients").join(format!("mcp-{}", python.version)), &packages)
+    Environment::new(&format!("mcp-{}", python.version), &[&[package.as_str()], python.beside].concat())
 }
 
-fn typescript(proof: &Proof) -> Packages {
+pub(super) fn typescript(proof: &Proof) -> Packages {
     let (clients, place) = (proof.root.join("tests/clients"), proof.target.join("clients").join("mcp-typescript"));
     Packages::new(clients.join("mcp/typescript"), clients.join("suite.js"), place)
 }
@@ -106,9 +113,9 @@ fn typescript(proof: &Proof) -> Packages {
 fn python_drivers(proof: &Proof, house: &House) -> Vec<Command> {
     let program = proof.root.join("tests/clients/mcp/python/main.py");
     let mut drivers = Vec::new();
-    for python in PYTHON {
+    for python in versions(proof) {
         for transport in python.transports {
-            let mut command = langbot::python(&environment(&proof.target, python), &program);
+            let mut command = langbot::python(&environment(python), &program);
             describe(&mut command, house, transport);
             if drivers.is_empty() {
                 command.args(["--also", "keeping"]);
@@ -123,8 +130,8 @@ fn typescript_drivers(packages: &Packages, house: &House) -> Vec<Command> {
     let mut drivers = Vec::new();
     for (generation, transports) in TYPESCRIPT {
         for transport in *transports {
-            let mut command = Command::new("setpriv");
-            command.args(["--pdeathsig", "KILL", "node"]).arg(packages.file("main.js"));
+            let mut command = run::mortal("node");
+            command.arg(packages.file("main.js"));
             command.args(["--generation", generation, "--state"]).arg(desktop_state(house));
             describe(&mut command, house, transport);
             cargo::without_cargo_traces(&mut command);

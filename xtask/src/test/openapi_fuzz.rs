@@ -26,14 +26,14 @@ const HOOKS_MODULE: &str = "fuzz_hooks";
 const FUZZ_TIME_MAX: Duration = Duration::from_mins(20);
 
 pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
-    let environment = Environment::new(proof.target.join("schemathesis"), &TOOLS);
+    let environment = environment();
     if let Err(error) = environment.ensure() {
         return Ok(Verdict::Skipped(format!("schemathesis cannot be installed: {error:#}")));
     }
     let strongbox = proof.artefacts()?.strongbox;
     let (server, token) = start(&strongbox)?;
     let command = fuzz(&environment.program("schemathesis"), &server, &token);
-    let ending = proof.stream_uncounted(command, FUZZ_TIME_MAX)?;
+    let ending = proof.stream_uncounted(command, FUZZ_TIME_MAX, |_| ())?;
     let healthy = is_healthy(server.address());
     let log = server.stop()?;
     if log.contains("panicked") || log.contains("http.status=500") {
@@ -46,6 +46,11 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
         (ending, _) if !ending.is_success() => Verdict::Failed(format!("schemathesis found something; {ending}")),
         _ => Verdict::Passed,
     })
+}
+
+/// The environment of the tool.
+pub(super) fn environment() -> Environment {
+    Environment::new("schemathesis", &TOOLS)
 }
 
 /// The checks are those that hold for every request, whatever it is: no error of ours, and answers as they are documented.

@@ -1,6 +1,9 @@
-//! `prepare`: the Debian packages that the suites use.
+//! `prepare`: the Debian packages that the suites use, the clients from PyPI and npm, and the image for engines. It runs beside the
+//! compiler. A failed installation is logged here; the stage that needs it reports it as skipped.
 
-use super::{Proof, Verdict};
+use super::{Proof, Verdict, e2b_clients, langbot, mcp_clients, openapi_fuzz};
+use crate::engines::{Engines, nsjail};
+use crate::node::Packages;
 use crate::packages;
 
 /// Each package and what is not proved without it.
@@ -17,6 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("crun", "the comparison with crun"),
     ("qemu-system-x86", "the virtual machine"),
     ("cpio", "the virtual machine"),
+    ("g++", "fuzz targets"),
 ];
 
 /// Installs what is missing when root; otherwise says what is missing and which command would help.
@@ -27,5 +31,23 @@ pub(super) fn run(proof: &mut Proof) -> Verdict {
         let needed_for = PACKAGES.iter().find(|(name, _)| *name == package.package).map_or("", |(_, what)| what);
         proof.skip(format!("package {} (for {needed_for}): {}", package.package, package.reason));
     }
+    if crate::machine::is_root() {
+        for reason in clients(proof) {
+            proof.log.write(&reason);
+        }
+    }
     Verdict::Passed
+}
+
+/// Installs the clients. Returns what went wrong.
+fn clients(proof: &mut Proof) -> Vec<String> {
+    let image = Engines::prepare(&proof.target).map(drop);
+    let mut wanted = vec![openapi_fuzz::environment()];
+    wanted.extend(langbot::environments(proof));
+    wanted.extend(e2b_clients::environments(proof));
+    wanted.extend(mcp_clients::environments(proof));
+    let node = [e2b_clients::javascript(proof), mcp_clients::typescript(proof)];
+    let installed = [langbot::install(proof, wanted), nsjail::find().map(drop), image];
+    let failures = installed.into_iter().chain(node.iter().map(Packages::ensure)).filter_map(Result::err);
+    failures.map(|error| format!("{error:#}")).collect()
 }

@@ -2,8 +2,10 @@
 
 use super::Verdict;
 use super::tally::Tally;
-use std::fmt;
-use std::time::Duration;
+use anyhow::{Context, Result};
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// What is known of one stage at its end.
 #[derive(Debug)]
@@ -12,29 +14,78 @@ pub(crate) struct Line {
     pub(crate) verdict: Verdict,
     pub(crate) tally: Tally,
     pub(crate) elapsed: Duration,
+    /// What its programs used of the processors. What engines do for a stage is not in it.
+    pub(crate) processor_time: Duration,
+}
+
+impl Line {
+    pub(crate) fn new(stage: &'static str) -> Self {
+        Self {
+            stage,
+            verdict: Verdict::Passed,
+            tally: Tally::default(),
+            elapsed: Duration::ZERO,
+            processor_time: Duration::ZERO,
+        }
+    }
+
+    fn result(&self) -> &'static str {
+        match self.verdict {
+            Verdict::Passed => "passed",
+            Verdict::Failed(_) => "FAILED",
+            Verdict::Skipped(_) => "skipped",
+        }
+    }
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (result, reason) = match &self.verdict {
-            Verdict::Passed => ("passed", ""),
-            Verdict::Failed(reason) => ("FAILED", reason.as_str()),
-            Verdict::Skipped(_) => ("skipped", ""),
-        };
-        let row = format!("{:18} {result:8} {:8.1}  {reason}", self.stage, self.elapsed.as_secs_f64());
+        let reason = if let Verdict::Failed(reason) = &self.verdict { reason.as_str() } else { "" };
+        let (wall, processor) = (self.elapsed.as_secs_f64(), self.processor_time.as_secs_f64());
+        let row = format!("{:24} {:8} {wall:8.1} {processor:10.1}  {reason}", self.stage, self.result());
         write!(formatter, "{}", row.trim_end())
     }
 }
 
 /// All stages that ran.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Report {
     lines: Vec<Line>,
+    begun: Instant,
 }
 
 impl Report {
+    pub(crate) fn begin() -> Self {
+        Self { lines: Vec::new(), begun: Instant::now() }
+    }
+
     pub(crate) fn add(&mut self, line: Line) {
         self.lines.push(line);
+    }
+
+    /// Puts the stages into an order that does not depend on which ended first.
+    pub(crate) fn sort_by<K: Ord>(&mut self, key: impl Fn(&str) -> K) {
+        self.lines.sort_by_key(|line| key(line.stage));
+    }
+
+    /// Writes the table of stages as Markdown.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let mut text = String::from("| stage | result | passed | skipped | seconds | processor seconds |\n");
+        text.push_str("| --- | --- | --- | --- | --- | --- |\n");
+        for line in &self.lines {
+            let (wall, processor) = (line.elapsed.as_secs_f64(), line.processor_time.as_secs_f64());
+            let (passed, skipped) = (line.tally.passed, line.tally.skipped);
+            let (stage, result) = (line.stage, line.result());
+            writeln!(text, "| {stage} | {result} | {passed} | {skipped} | {wall:.1} | {processor:.1} |")?;
+        }
+        let (total, wall) = (self.total(), self.begun.elapsed().as_secs_f64());
+        let processor = self.processor_seconds();
+        writeln!(text, "| all | | {} | {} | {wall:.1} | {processor:.1} |", total.passed, total.skipped)?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn processor_seconds(&self) -> f64 {
+        self.lines.iter().map(|line| line.processor_time.as_secs_f64()).sum()
     }
 
     /// Whether the exit code may be 0.
@@ -57,6 +108,19 @@ impl Report {
         total
     }
 
+    /// Every failed case; for a stage that names none, why it failed.
+    fn failures(&self) -> Vec<String> {
+        let mut failures = Vec::new();
+        for line in &self.lines {
+            let whole = match &line.verdict {
+                Verdict::Failed(reason) if line.tally.failures.is_empty() => Some(reason),
+                _ => None,
+            };
+            failures.extend(whole.into_iter().chain(&line.tally.failures).map(|it| format!("{}: {it}", line.stage)));
+        }
+        failures
+    }
+
     fn skips(&self) -> Vec<String> {
         let mut skips = Vec::new();
         for line in &self.lines {
@@ -72,24 +136,19 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "\n{:18} {:8} {:>8}", "stage", "result", "seconds")?;
+        writeln!(formatter, "\n{:24} {:8} {:>8} {:>10}", "stage", "result", "seconds", "processor")?;
         self.lines.iter().try_for_each(|line| writeln!(formatter, "{line}"))?;
+        let processor = self.processor_seconds();
+        writeln!(formatter, "{:24} {:8} {:8.1} {processor:10.1}", "all", "", self.begun.elapsed().as_secs_f64())?;
         let skips = self.skips();
         if !skips.is_empty() {
             writeln!(formatter, "\nskipped, with reasons:")?;
             skips.iter().try_for_each(|skip| writeln!(formatter, "  {skip}"))?;
         }
-        let failures: Vec<_> =
-            self.lines.iter().flat_map(|line| line.tally.failures.iter().map(move |it| (line.stage, it))).collect();
+        let failures = self.failures();
         if !failures.is_empty() {
             writeln!(formatter, "\nfailed:")?;
-            failures.iter().try_for_each(|(stage, failure)| writeln!(formatter, "  {stage}: {failure}"))?;
-        }
-        let unsteady: Vec<_> =
-            self.lines.iter().flat_map(|line| line.tally.unsteady.iter().map(move |it| (line.stage, it))).collect();
-        if !unsteady.is_empty() {
-            writeln!(formatter, "\npassed only when they were run a second time, which is a defect to be found:")?;
-            unsteady.iter().try_for_each(|(stage, failure)| writeln!(formatter, "  {stage}: {failure}"))?;
+            failures.iter().try_for_each(|failure| writeln!(formatter, "  {failure}"))?;
         }
         let total = self.total();
         writeln!(formatter, "\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped)
@@ -101,7 +160,7 @@ mod tests {
     use super::*;
 
     fn line(stage: &'static str, verdict: Verdict, tally: Tally) -> Line {
-        Line { stage, verdict, tally, elapsed: Duration::from_millis(1250) }
+        Line { verdict, tally, ..Line::new(stage) }
     }
 
     fn last_line(report: &Report) -> String {
@@ -110,7 +169,7 @@ mod tests {
 
     #[test]
     fn counts_are_summed_into_the_last_line() {
-        let mut report = Report::default();
+        let mut report = Report::begin();
         report.add(line("fmt", Verdict::Passed, Tally::default()));
         report.add(line("unit", Verdict::Passed, Tally { passed: 10, skipped: 1, ..Tally::default() }));
         report.add(line("doc", Verdict::Passed, Tally { passed: 2, ..Tally::default() }));
@@ -120,17 +179,17 @@ mod tests {
 
     #[test]
     fn a_failed_stage_counts_even_when_no_case_failed() {
-        let mut report = Report::default();
+        let mut report = Report::begin();
         report.add(line("fmt", Verdict::Failed("run cargo fmt".into()), Tally::default()));
         report.add(line("unit", Verdict::Failed("two tests".into()), Tally { failed: 2, ..Tally::default() }));
         assert_eq!(last_line(&report), "0 passed, 3 failed, 0 skipped");
         assert!(!report.is_success());
-        assert!(report.to_string().contains("run cargo fmt"));
+        assert!(report.to_string().contains("failed:\n  fmt: run cargo fmt\n"));
     }
 
     #[test]
     fn every_skip_is_listed_with_its_reason() {
-        let mut report = Report::default();
+        let mut report = Report::begin();
         report.add(line("vm", Verdict::Skipped("no qemu".into()), Tally::default()));
         let reasons = vec!["pasta: not installed".into()];
         report.add(line(

@@ -1,6 +1,8 @@
 //! An ordinary user for the rootless half of the proof, and a directory where it finds what it runs.
 
+use super::cell::Cell;
 use crate::engines::Account;
+use crate::{own_tmp, run};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -95,7 +97,7 @@ pub(super) struct Staging {
 impl Staging {
     /// Copies both programs, because the user may not be able to enter the directory where they were built.
     pub(super) fn new(user: &TestUser, suite: &Path, strongbox: &Path) -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix(STAGING_PREFIX).tempdir_in("/tmp")?;
+        let directory = tempfile::Builder::new().prefix(STAGING_PREFIX).tempdir_in(own_tmp::PLACE)?;
         let path = directory.path();
         fs::set_permissions(path, Permissions::from_mode(0o755))?;
         let copy = |from: &Path, name: &str| -> Result<PathBuf> {
@@ -112,11 +114,20 @@ impl Staging {
         Ok(Self { directory, suite, strongbox, reports })
     }
 
-    /// The command that runs the suite as the user: with nothing of root's environment, and dying with us. The suite is started
-    /// as root and becomes the user itself, once it has a network that leads nowhere.
+    /// The command that runs the suite as the user in a cell. The suite is started as root and becomes the user itself, once it
+    /// has a network that leads nowhere.
+    pub(super) fn in_cell(&self, user: &TestUser, cell: &Cell) -> Command {
+        self.for_user(cell.command(&self.suite), user)
+    }
+
+    /// The same without a cell, for who has namespaces already.
     pub(super) fn command(&self, user: &TestUser) -> Command {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(&self.suite).args(["--as-user", NAME]);
+        self.for_user(run::mortal(&self.suite), user)
+    }
+
+    /// Nothing of root's environment reaches the suite.
+    fn for_user(&self, mut command: Command, user: &TestUser) -> Command {
+        command.args(["--as-user", NAME]);
         command.env_clear().env("PATH", PATH).env("HOME", &user.home).env("USER", NAME);
         command.env("STRONGBOX_BIN", &self.strongbox).env("STRONGBOX_REPORT_DIR", &self.reports);
         for name in ["CI", "RUST_BACKTRACE"] {

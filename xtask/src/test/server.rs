@@ -1,5 +1,6 @@
 //! A server of ours for clients that are no programs of ours: on a free port, with a directory of its own, ended with us.
 
+use crate::run;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -26,8 +27,8 @@ impl Server {
         arguments: impl FnOnce(&mut Command),
     ) -> Result<Self> {
         let log = std::fs::File::create(place.path().join("log"))?;
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(strongbox).current_dir(place.path());
+        let mut command = run::mortal(strongbox);
+        command.current_dir(place.path());
         arguments(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().context("starting the server")?;

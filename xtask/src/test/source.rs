@@ -1,6 +1,5 @@
 //! The stages that look at the sources and run the tests inside the crates.
 
-use super::artefacts::SUITES_PACKAGE;
 use super::{Proof, Verdict};
 use crate::{cargo, tidy};
 use anyhow::Result;
@@ -13,9 +12,12 @@ pub(super) fn fmt(proof: &mut Proof) -> Result<Verdict> {
     cargo_succeeds(proof, &["fmt", "--all", "--check"], "run `cargo fmt --all`")
 }
 
+/// Clippy was the compiler of the build; here its warnings count as errors.
 pub(super) fn clippy(proof: &mut Proof) -> Result<Verdict> {
-    let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    cargo_succeeds(proof, &arguments, "each warning is an error here")
+    Ok(match proof.artefacts()?.warnings {
+        0 => Verdict::Passed,
+        count => Verdict::Failed(format!("{count} warnings; see build.log beside this stage's log")),
+    })
 }
 
 pub(super) fn tidy(proof: &mut Proof) -> Result<Verdict> {
@@ -36,33 +38,23 @@ pub(super) fn deny(proof: &mut Proof) -> Result<Verdict> {
     cargo_succeeds(proof, &["deny", "check"], "see deny.toml for what is allowed")
 }
 
-/// All but what passes without engines because it does nothing then; it has a stage of its own.
-const NOT_AMONG_ENGINES: &str = "not (binary_id(box-docker::engines) + binary_id(box-nsjail::jail))";
+/// The suites have a runner and stages of their own, and so do tests that need engines.
+const UNIT_TESTS: &str =
+    "not (package(box-tests) & kind(test)) - binary_id(box-docker::engines) - binary_id(box-nsjail::jail)";
 
-/// Unit and integration tests of all crates. The suites have a runner of their own and get stages of their own; of
-/// their package only the library's tests run here.
+/// Unit and integration tests of all crates. A test that cannot run here says so in a line that begins with `skipped: `.
 pub(super) fn unit(proof: &mut Proof) -> Result<Verdict> {
-    let has_nextest = cargo::has_subcommand(&proof.root, "nextest");
-    let (runner, keep_going): (&[&str], _) = if has_nextest {
-        (
-            &["nextest", "run"],
-            &["--no-fail-fast", "--no-tests=pass", "--retries=1", "--filterset", NOT_AMONG_ENGINES][..],
-        )
-    } else {
-        (&["test"], &["--no-fail-fast"][..])
-    };
-    let crates: &[&str] = &["--workspace", "--exclude", SUITES_PACKAGE];
-    let suites_library: &[&str] = &["--package", SUITES_PACKAGE, "--lib"];
-    let mut failures = Vec::new();
-    for which in [crates, suites_library] {
-        // Without nextest, doc tests would run here too; they are the next stage.
-        let kinds: &[&str] = if has_nextest || which == suites_library { &[] } else { &["--lib", "--bins", "--tests"] };
-        let arguments = [runner, which, kinds, keep_going].concat();
-        if let Verdict::Failed(reason) = cargo_succeeds(proof, &arguments, "the failed tests are named above")? {
-            failures.push(reason);
-        }
+    if !cargo::has_subcommand(&proof.root, "nextest") {
+        return Ok(Verdict::Failed("cargo-nextest is not installed; run: cargo install --locked cargo-nextest".into()));
     }
-    Ok(if failures.is_empty() { Verdict::Passed } else { Verdict::Failed(failures.join("; ")) })
+    let arguments = ["nextest", "run", "--workspace", "--no-fail-fast", "--success-output", "immediate"];
+    let arguments = [&arguments[..], &["--retries", "0", "--filterset", UNIT_TESTS]].concat();
+    let verdict = cargo_succeeds(proof, &arguments, "the failed tests are named above")?;
+    // For nextest a test that returned early has passed.
+    let skipped = u64::try_from(proof.tally.skip_reasons.len())?;
+    proof.tally.passed = proof.tally.passed.saturating_sub(skipped);
+    proof.tally.skipped += skipped;
+    Ok(verdict)
 }
 
 pub(super) fn doc(proof: &mut Proof) -> Result<Verdict> {
@@ -70,7 +62,7 @@ pub(super) fn doc(proof: &mut Proof) -> Result<Verdict> {
 }
 
 fn cargo_succeeds(proof: &mut Proof, arguments: &[&str], advice: &str) -> Result<Verdict> {
-    let command = cargo::command(&proof.root, arguments);
+    let command = cargo::linting(&proof.root, arguments)?;
     let ending = proof.stream(command, CARGO_TIME_MAX)?;
     Ok(if ending.is_success() {
         Verdict::Passed

@@ -37,7 +37,7 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
         Ok(kernel) => kernel,
         Err(error) => return Ok(Verdict::Skipped(format!("no kernel to boot: {error:#}"))),
     };
-    let strongbox = super::artefacts::build_strongbox(&proof.root)?;
+    let strongbox = proof.artefacts()?.strongbox;
     let initramfs = guest::build(&directory, &proof.root.join("tests/vm"), &strongbox, &kernel)?;
     let ending = proof.stream(machine_command(&kernel.image, &initramfs), VM_TIME_MAX)?;
     let tally = &proof.tally;

@@ -20,7 +20,7 @@ const ARROWS: &[(&str, Sees)] = &[
     ("box-e2b-wire", Sees::Only(&[])),
     ("box-host", Sees::Only(&["box-core", "box-wire", "box-agent-image"])),
     ("box-images", Sees::Only(&["box-core", "box-wire"])),
-    ("box-native", Sees::Only(&["box-core", "box-host", "box-images", "box-wire", "box-agent-image"])),
+    ("box-native", Sees::Only(&["box-core", "box-host", "box-images", "box-wire"])),
     ("box-docker", Sees::Only(&["box-core", "box-host", "box-wire", "box-agent-image"])),
     ("box-nsjail", Sees::Only(&["box-core", "box-host", "box-images", "box-wire", "box-agent-image"])),
     ("box-e2b", Sees::Only(&["box-core", "box-e2b-wire", "box-host", "box-wire", "box-agent-image"])),

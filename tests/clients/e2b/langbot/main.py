@@ -77,4 +77,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The libraries of the clients have threads that do not always survive the end of the interpreter.
+    os._exit(code)

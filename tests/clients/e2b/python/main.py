@@ -68,18 +68,12 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def run_one(suite: Suite, case, new_desk) -> None:
-    desks = [new_desk()]
-
-    async def again():
-        desks.append(new_desk())
-        return (desks[-1],)
-
-    await suite.run(case, desks[0], again=again)
-    for desk in desks:
-        try:
-            await asyncio.wait_for(desk.clear(), 30)
-        except Exception as error:
-            suite.fail(f"{suite.name}/{case.name}", f"its sandboxes cannot be ended: {describe(error)}")
+    desk = new_desk()
+    await suite.run(case, desk)
+    try:
+        await asyncio.wait_for(desk.clear(), 30)
+    except Exception as error:
+        suite.fail(f"{suite.name}/{case.name}", f"its sandboxes cannot be ended: {describe(error)}")
 
 
 def main() -> int:

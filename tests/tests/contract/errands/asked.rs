@@ -1,13 +1,12 @@
 //! How errands are sent to a box, and what is expected of them.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use box_core::Error;
 use box_core::link::{self, ErrandOutput};
-use box_tests::TestBox;
 use box_tests::ground::{request, with_stdin};
+use box_tests::{TestBox, eventually};
 use box_wire::errand::{Entry, WriteHow};
 use box_wire::{Answer, Errand, ExecRequest, GuestPath, Program, User, Work};
 use tokio::io::AsyncRead;
@@ -124,13 +123,11 @@ impl Tree {
 
     /// Waits until no errand runs in the box.
     pub(super) async fn quiet(&self) -> Result<()> {
-        for _ in 0..1000 {
-            if link::list(self.one.backend.dial(&self.one.handle).await?).await?.is_empty() {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        bail!("an errand goes on although nobody waits for it")
+        eventually("the end of abandoned errands", || async {
+            let running = link::list(self.one.backend.dial(&self.one.handle).await?).await?;
+            Ok(running.is_empty().then_some(()))
+        })
+        .await
     }
 }
 

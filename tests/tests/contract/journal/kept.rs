@@ -1,11 +1,9 @@
 //! A box that keeps a journal, and how its execs are followed.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail, ensure};
 use box_core::{AttachedReader, AttachedWriter, BoxSpec, Journal, Profile, link};
 use box_tests::ground::{request, shell};
-use box_tests::{Difference, Ground, TestBox};
+use box_tests::{Difference, Ground, TestBox, eventually};
 use box_wire::{
     EndRecord, Ending, Event, ExecId, ExecOutcome, ExecRequest, Exit, Output, Program, RefusalCode, StreamName,
 };
@@ -43,25 +41,16 @@ impl Kept {
 
     /// Attaches when there is room: the agent may not have noticed yet that somebody left.
     pub(super) async fn attach_when_possible(&self, exec: &ExecId) -> Result<(AttachedReader, AttachedWriter)> {
-        for _ in 0..500 {
+        eventually("room for another stream", || async {
             let (mut reader, writer) = self.attach(exec).await?;
-            if started(&mut reader).await.is_ok() {
-                return Ok((reader, writer));
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        bail!("there is no room although somebody left")
+            Ok(started(&mut reader).await.is_ok().then_some((reader, writer)))
+        })
+        .await
     }
 
     /// Waits for the end of an exec to which nobody is attached.
     pub(super) async fn end(&self, exec: &ExecId) -> Result<EndRecord> {
-        for _ in 0..2000 {
-            if let Some(record) = self.journal.end(exec)? {
-                return Ok(record);
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        bail!("exec {exec} has no end")
+        eventually(&format!("the end of exec {exec}"), || async { Ok(self.journal.end(exec)?) }).await
     }
 
     /// Everything that is kept of a stream, and how many bytes are not.

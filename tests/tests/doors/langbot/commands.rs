@@ -61,13 +61,13 @@ async fn codes_are_those_of_a_shell(door: &mut Door) -> Result<()> {
 
 async fn a_passed_deadline_takes_the_session_with_it(door: &mut Door) -> Result<()> {
     for mut rpc in Rpc::both(door).await? {
-        let slow = with(spec("s", "echo partial; sleep 100"), json!({ "timeout_sec": 1 }));
+        let slow = with(spec("s", "echo partial; sleep 100"), json!({ "timeout_sec": 2 }));
         let result = rpc.ask("box_exec", &slow).await?;
         ensure!(result["status"] == "timed_out" && result["exit_code"].is_null(), "{result}");
         ensure!(result["stdout"] == "partial", "{result}");
-        ensure!(result["stderr"] == "Command timed out after 1 seconds.", "{result}");
+        ensure!(result["stderr"] == "Command timed out after 2 seconds.", "{result}");
         ensure!(rpc.session_ids().await?.is_empty(), "the session is gone when the answer comes");
-        let slow = with(spec("s", "echo why >&2; sleep 100"), json!({ "timeout_sec": "1" }));
+        let slow = with(spec("s", "echo why >&2; sleep 100"), json!({ "timeout_sec": "2" }));
         ensure!(rpc.ask("box_exec", &slow).await?["stderr"] == "why");
     }
     Ok(())

@@ -1,11 +1,9 @@
 //! Services that answer with whatever hurts.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Result, ensure};
 
 use super::{BASE, serve};
-use crate::{Door, DoorCase, cases};
+use crate::{Door, DoorCase, cases, eventually};
 
 pub(super) fn cases() -> Vec<DoorCase> {
     cases![answers_that_are_none_are_the_fault_of_the_service, services_that_say_nothing_hold_up_nobody]
@@ -19,9 +17,7 @@ async fn answers_that_are_none_are_the_fault_of_the_service(door: &mut Door) -> 
     serve(client).await?;
     let before = door.server.resident_kb()?;
     for port in [8101, 8102, 8103, 8104, 8105] {
-        let started = Instant::now();
         let error = client.get(&format!("{BASE}/{port}/")).await?.refused(502, "bad_answer")?;
-        ensure!(started.elapsed() < Duration::from_secs(10), "{port}: {:?}", started.elapsed());
         ensure!(error["message"].as_str().is_some_and(|text| text.contains(&port.to_string())), "{error}");
     }
     for port in [8106, 8108] {
@@ -43,7 +39,11 @@ async fn services_that_say_nothing_hold_up_nobody(door: &mut Door) -> Result<()>
             tokio::spawn(async move { drop(request.send().await) })
         })
         .collect();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    eventually("the last of the silent ones", || async {
+        let told = client.get(&format!("{BASE}/8000/x")).await?.must(200)?;
+        Ok((told["silent"] == silent.len()).then_some(()))
+    })
+    .await?;
     for _ in 0..5 {
         ensure!(client.get(&format!("{BASE}/8000/x")).await?.status == 200);
     }

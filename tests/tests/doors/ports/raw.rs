@@ -75,7 +75,9 @@ async fn a_session_with_a_connection_is_in_use(door: &mut Door) -> Result<()> {
     let client = &door.client;
     serve(client).await?;
     client.delete("/v1/sessions/one/managed-process/web").await?;
-    client.exec("one", "setsid python3 -m http.server 8080 >/dev/null 2>&1 & sleep 2").await?;
+    let connect = "import socket; socket.create_connection((\"127.0.0.1\", 8080))";
+    let line = "setsid python3 -m http.server 8080 >/dev/null 2>&1 &";
+    client.exec("one", &format!("{line} until python3 -c '{connect}' 2>/dev/null; do sleep 0.1; done")).await?;
     let expiry =
         || async { Ok::<Value, anyhow::Error>(client.get("/v1/sessions/one").await?.must(200)?["expires_at"].clone()) };
     ensure!(expiry().await?.is_string(), "nothing uses it");

@@ -2,6 +2,7 @@ import base64, hashlib, http.server, json, socket, struct, threading
 
 GUID = b'258EAFA5-E914-47DA-95CA-C5AB0DC85B11'
 go = threading.Event()
+silent = []
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -50,7 +51,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path == '/missing':
             return self.answer(404, [('Content-Type', 'text/plain')], b'no such thing of mine')
         told = {'method': self.command, 'path': self.path, 'headers': self.seen(), 'bytes': len(body),
-                'sha256': hashlib.sha256(body).hexdigest()}
+                'sha256': hashlib.sha256(body).hexdigest(), 'silent': len(silent)}
         self.answer(200, [('Content-Type', 'application/json')], json.dumps(told).encode())
 
     def stream(self):
@@ -129,6 +130,13 @@ def saying(*parts, repeat=1, keep=False):
     return work
 
 
+def say_nothing(connection):
+    connection.recv(65536)
+    silent.append(connection)
+    connection.recv(1)
+    connection.close()
+
+
 def echo(connection):
     count = 0
     while data := connection.recv(65536):
@@ -150,6 +158,6 @@ raw(8103, saying(b'HTTP/1.1 200 OK\r\n', b'a: ' + b'b' * 65536 + b'\r\n', repeat
 raw(8104, saying(b'HTTP/1.1 103 Early\r\n\r\n' * 1000, repeat=10000))
 raw(8105, saying(b'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n', keep=True))
 raw(8106, saying(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf'))
-raw(8107, saying(keep=True))
+raw(8107, say_nothing)
 raw(8108, saying(b'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\nnonsense'))
 http.server.ThreadingHTTPServer(('127.0.0.1', 8000), Handler).serve_forever()

@@ -80,8 +80,8 @@ fn key(strongbox: &Path, state: &Path, tenant: &str) -> Result<String> {
     command.args(["token", "create", "--json", "--name", tenant, "--tenant", tenant, "--scope", "exec,files"]);
     command.arg("--state-dir").arg(state);
     let mut said = String::new();
-    let ending = run::streamed(command, COMMAND_TIME_MAX, |line| said.push_str(line))?;
-    ensure!(ending.is_success(), "strongbox token create: {ending}: {said}");
+    let finished = run::streamed(command, COMMAND_TIME_MAX, |line| said.push_str(line))?;
+    ensure!(finished.ending.is_success(), "strongbox token create: {}: {said}", finished.ending);
     let token: Value = serde_json::from_str(&said).with_context(|| format!("strongbox token create said {said}"))?;
     Ok(token["e2b_key"].as_str().context("the token has no form for E2B's clients")?.to_owned())
 }

@@ -105,11 +105,11 @@ impl House {
         let mut command = Command::new(&self.strongbox);
         command.args(words).envs(&self.registries).env("STRONGBOX_URL", self.server.url("http"));
         let mut said = String::new();
-        let ending = run::streamed(command, COMMAND_TIME_MAX, |line| {
+        let finished = run::streamed(command, COMMAND_TIME_MAX, |line| {
             said.push_str(line);
             said.push('\n');
         })?;
-        ensure!(ending.is_success(), "strongbox {}: {ending}: {said}", words.join(" "));
+        ensure!(finished.ending.is_success(), "strongbox {}: {}: {said}", words.join(" "), finished.ending);
         Ok(said)
     }
 }
