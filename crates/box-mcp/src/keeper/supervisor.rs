@@ -174,6 +174,8 @@ impl Supervisor {
         if let Some(phase) = self.retry.error_phase() {
             let reason = self.reason.take().unwrap_or_else(|| self.lateness());
             tracing::warn!(mcp.server = %self.defined.key.name, mcp.phase = %phase, reason, "an MCP server failed");
+            // First the status: cleaning up takes time, and a failed server must not be shown as connected meanwhile.
+            self.seen.stands(&self.retry);
             self.seen.failed(phase, &reason);
         }
     }
