@@ -34,12 +34,20 @@ use setup::Step;
 /// The socket to the host that the agent is started with.
 const CONTROL_DESCRIPTOR: i32 = 3;
 
+/// Whether an agent was started in a network namespace of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Network {
+    Made,
+    /// It makes one while the host prepares its plan.
+    Missing,
+}
+
 /// What a started process is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(test, expect(dead_code, reason = "tests bring an entry of their own"))]
 enum Role {
     /// To be the first process of the box in which it was started.
-    Agent,
+    Agent(Network),
     /// To fork agents.
     Starter,
     /// To be the first process of a container, whose host waits behind this socket; `-` means the standard streams.
@@ -55,7 +63,7 @@ enum Role {
 fn run(role: Role) -> i32 {
     let inherited = || sys::inherited(CONTROL_DESCRIPTOR);
     match role {
-        Role::Agent => inherited().map_or(2, be_agent),
+        Role::Agent(network) => inherited().map_or(2, |control| be_agent(control, network)),
         Role::Starter => inherited().map_or(2, starter::serve),
         Role::Lodger(socket) => control::dial_host(&socket).map_or(2, be_lodger),
         Role::Dialler => dialler::carry(),
@@ -64,15 +72,22 @@ fn run(role: Role) -> i32 {
 }
 
 /// The life of an agent, from the moment at which it finds itself in fresh namespaces.
-fn be_agent(control: OwnedFd) -> i32 {
+fn be_agent(control: OwnedFd, network: Network) -> i32 {
     let named = rustix::thread::set_name(c"strongbox-agent");
     sys::default_signals();
+    let connected = match network {
+        Network::Made => Ok(()),
+        Network::Missing => sys::unshare_network(),
+    };
     let Ok((plan, descriptors)) = control::receive(&control, Kind::Plan) else { return 3 };
     // Nothing may look into this process from here on. Not sooner: an ordinary user who makes a box writes its id maps until the
     // plan is sent, and may not do that to a process that hides. Nothing else lives in the box yet.
     let hidden = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     if let Err(error) = hidden.and(named) {
         return report_failure(&control, &setup::Failure::new("hide", error));
+    }
+    if let Err(error) = connected {
+        return report_failure(&control, &setup::Failure::new("network_namespace", error));
     }
     match setup::apply(plan, descriptors) {
         Err(failure) => report_failure(&control, &failure),

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::thread::{CapabilitiesSecureBits, Uid};
 
-use crate::{control, sys};
+use crate::{Network, control, sys};
 
 /// Serves until the host hangs up. In a forked child, lives the life of an agent instead.
 pub(crate) fn serve(host: OwnedFd) -> i32 {
@@ -31,7 +31,8 @@ pub(crate) fn serve(host: OwnedFd) -> i32 {
         let answered = match fork(&request, cgroup.as_ref().map(AsFd::as_fd)) {
             Ok(None) => {
                 drop((host, cgroup, descriptors));
-                return crate::be_agent(control);
+                let is_connected = request.namespaces & libc::CLONE_NEWNET != 0;
+                return crate::be_agent(control, if is_connected { Network::Made } else { Network::Missing });
             }
             Ok(Some((pid, pidfd))) => answer(&host, pid, Some(&pidfd)),
             Err(error) => answer(&host, -error.raw_os_error().unwrap_or(libc::EIO), None),

@@ -23,7 +23,8 @@ extern "C" fn main(count: libc::c_int, arguments: *const *const libc::c_char) ->
         (_, [b"lodge", socket]) => crate::Role::Lodger(std::ffi::OsStr::from_bytes(socket).into()),
         (_, [b"dial"]) => crate::Role::Dialler,
         (_, [b"attach"]) => crate::Role::Attacher,
-        (0 | 1, _) => crate::Role::Agent,
+        (_, [b"unconnected"]) => crate::Role::Agent(crate::Network::Missing),
+        (0 | 1, _) => crate::Role::Agent(crate::Network::Made),
         _ => crate::Role::Starter,
     })
 }
@@ -77,8 +78,17 @@ fn become_for_files(user: box_wire::User) -> rustix::io::Result<()> {
 
 /// Makes this cgroup the root of a new cgroup namespace.
 pub(crate) fn unshare_cgroup() -> io::Result<()> {
-    // SAFETY: the call takes a plain number; a cgroup namespace changes nothing that memory safety rests on.
-    if unsafe { libc::unshare(libc::CLONE_NEWCGROUP) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    unshare(libc::CLONE_NEWCGROUP)
+}
+
+/// Moves this process to a network namespace of its own.
+pub(crate) fn unshare_network() -> io::Result<()> {
+    unshare(libc::CLONE_NEWNET)
+}
+
+fn unshare(namespace: libc::c_int) -> io::Result<()> {
+    // SAFETY: the call takes a plain number; these namespaces change nothing that memory safety rests on.
+    if unsafe { libc::unshare(namespace) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Sets attributes of the mount behind a descriptor, and of all below it.

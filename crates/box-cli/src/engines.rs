@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use box_core::backend::{Choice, Opener, Opening, Pick};
-use box_core::{Backend, BackendName, Error, ImageStore, MountPolicy, Result};
+use box_core::{Backend, BackendName, Error, Handle, ImageStore, MountPolicy, Result};
 use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings};
 use box_e2b::{E2b, E2bConfig, E2bSettings};
 use box_host::InstanceKind;
@@ -63,6 +63,18 @@ impl Opened {
     pub(crate) async fn retire(&self) {
         if let Self::Native(native) = self {
             native.retire().await;
+        }
+    }
+
+    /// Destroys its last box, and ends it.
+    pub(crate) async fn close_after(self, last: &Handle) -> Result<()> {
+        match self {
+            Self::Native(native) => native.close_after(&last.id).await,
+            other => {
+                let destroyed = other.backend().destroy(last).await;
+                other.close().await;
+                destroyed
+            }
         }
     }
 

@@ -113,33 +113,20 @@ impl Native {
 
     /// Ends the backend. The boxes of an ephemeral instance are destroyed; those of a persistent one go on.
     pub async fn close(self) {
-        if let Err(error) = self.end().await {
+        let inner = self.inner;
+        if let Err(error) = blocking(move || Inner::end(inner)).await {
             tracing::warn!(error = %error, "not everything could be removed; the next start will try again");
         }
     }
 
-    async fn end(self) -> Result<()> {
-        let inner = self.inner;
-        let is_ephemeral = inner.instance.kind == InstanceKind::Ephemeral;
-        let inner = blocking(move || {
-            for id in is_ephemeral.then(|| inner.instance.list()).into_iter().flatten() {
-                inner.destroy(&id)?;
-            }
-            Ok(Arc::into_inner(inner))
-        });
-        if let Some(Inner { instance, cgroups, .. }) = inner.await?.filter(|_| is_ephemeral) {
-            // Each waits for the kernel, so they run side by side.
-            let removed = blocking(move || {
-                instance.end();
-                network::put_away()
-            });
-            let dropped = blocking(move || {
-                drop(cgroups);
-                Ok(())
-            });
-            return tokio::try_join!(removed, dropped).map(drop);
-        }
-        blocking(network::put_away).await
+    /// Destroys the last box and ends the backend: two steps in one, because each waits for another thread.
+    pub async fn close_after(self, last: &BoxId) -> Result<()> {
+        let (inner, last) = (self.inner, last.clone());
+        blocking(move || {
+            inner.destroy(&last)?;
+            Inner::end(inner)
+        })
+        .await
     }
 }
 
@@ -182,6 +169,19 @@ impl Inner {
             rootless_maps: OnceLock::new(),
             boxes: LiveBoxes::default(),
         })
+    }
+
+    /// Removes what only this process needs, and the boxes of an ephemeral instance.
+    fn end(inner: Arc<Self>) -> Result<()> {
+        if inner.instance.kind == InstanceKind::Ephemeral {
+            for id in inner.instance.list() {
+                inner.destroy(&id)?;
+            }
+            if let Some(Self { instance, .. }) = Arc::into_inner(inner) {
+                instance.end();
+            }
+        }
+        network::put_away()
     }
 
     /// The ids of a box: those of its range, else what an ordinary user can have.

@@ -27,7 +27,7 @@ use crate::plan::{self, Draft, Facts, Source};
 use crate::seed::{self, Seed};
 use crate::skeleton::Skeleton;
 use crate::starter::Launching;
-use crate::sys::{Launch, Role};
+use crate::sys::{Launch, NetworkNamespace, Role};
 use crate::trees::{self, Way};
 
 /// A box that stands.
@@ -69,7 +69,11 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let listener = handover::listen(&directory, handover::SOCKET)?;
     fault::point("socket_made");
     let (control, theirs) = UnixStream::pair().map_err(|error| Error::io("making a socket pair", error))?;
-    let launching = launch(inner, &cgroup, &theirs, range.map(|_| uid))?;
+    let owner = range.map(|_| uid);
+    // Only root can examine the namespaces of an agent that has read its plan.
+    let is_late = owner.is_some() && prepared.network.is_none();
+    let network = if is_late { NetworkNamespace::Agent } else { NetworkNamespace::Clone };
+    let launching = launch(inner, &cgroup, &theirs, owner, network)?;
     drop(theirs);
     fault::point("agent_started");
     // From here on the agent is on its way, and until it is there we have time.
@@ -97,13 +101,17 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     drop(baggage);
     fault::point("plan_sent");
     // While the agent works: what it cannot change any more is looked at from outside.
-    let looked = verify_namespaces(launched.pid, &["user", "mnt", "pid", "net", "ipc", "uts"]);
+    let (early, late): (&[_], &[_]) = match network {
+        NetworkNamespace::Clone => (&["user", "mnt", "pid", "ipc", "uts", "net"], &["cgroup"]),
+        NetworkNamespace::Agent => (&["user", "mnt", "pid", "ipc", "uts"], &["cgroup", "net"]),
+    };
+    let looked = verify_namespaces(launched.pid, early);
     // An agent that failed is gone and cannot be looked at: what it said is the reason, and comes first.
     let patience = prepared.seed.as_ref().map_or(Duration::ZERO, Seed::patience);
     let verified =
         handover::hear_patiently(&control, patience).map_err(|error| blame_image(blame_mount(error, spec), spec))?;
     looked?;
-    verify_namespaces(launched.pid, &["cgroup"])?;
+    verify_namespaces(launched.pid, late)?;
     let enforced = cgroup.verify(launched.pid)?;
     let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
     let guarantees = guarantee::compute(spec, &findings);
@@ -149,9 +157,15 @@ fn limits(spec: &BoxSpec) -> cgroup::Limits {
     cgroup::Limits { cpus: spec.cpus, memory_bytes_max: spec.memory_mb << 20, pids_max: spec.pids_limit }
 }
 
-fn launch<'a>(inner: &'a Inner, cgroup: &BoxCgroup, control: &UnixStream, owner: Option<u32>) -> Result<Launching<'a>> {
+fn launch<'a>(
+    inner: &'a Inner,
+    cgroup: &BoxCgroup,
+    control: &UnixStream,
+    owner: Option<u32>,
+    network: NetworkNamespace,
+) -> Result<Launching<'a>> {
     let (program, control, null) = (inner.agent.as_fd(), control.as_fd(), inner.null.as_fd());
-    let launch = Launch { role: Role::Agent, program, control, null, cgroup: cgroup.agent_directory(), owner };
+    let launch = Launch { role: Role::Agent, program, control, null, cgroup: cgroup.agent_directory(), owner, network };
     inner.starters.launch(&launch).map_err(explain_launch)
 }
 

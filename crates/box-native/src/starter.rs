@@ -130,7 +130,7 @@ impl Starter {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(STARTER_DESCRIPTORS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let namespaces = sys::NAMESPACES.to_ne_bytes();
+        let namespaces = launch.namespaces().to_ne_bytes();
         let owner = launch.owner.unwrap_or(NO_OWNER).to_ne_bytes();
         let request = [IoSlice::new(&namespaces), IoSlice::new(&owner)];
         rustix::net::sendmsg(&self.socket, &request, &mut ancillary, SendFlags::NOSIGNAL)?;

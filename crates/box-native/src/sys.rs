@@ -23,12 +23,22 @@ const OOM_SCORE: &[u8] = b"500";
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Namespaces that the first process starts in. The cgroup namespace it makes itself, once it is where it belongs.
-pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
+
+/// Who makes the network namespace of a box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NetworkNamespace {
+    /// The clone that starts the agent: what connects the namespace needs it before the agent gets its plan.
+    Clone,
+    /// The agent, before it reads its plan. The kernel takes as long for it as for all others together, and meanwhile the host
+    /// prepares the plan.
+    Agent,
+}
 
 /// What a process of the agent's program is started as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +65,18 @@ pub(crate) struct Launch<'a> {
     /// The host's user id that owns the box's user namespace, where that is not us. The kernel charges what the box takes of its
     /// limits per user (inotify instances, pending signals, …) to this id as well.
     pub(crate) owner: Option<u32>,
+    pub(crate) network: NetworkNamespace,
+}
+
+impl Launch<'_> {
+    /// The namespaces that the process is born into, as `CLONE_NEW*` flags.
+    pub(crate) fn namespaces(&self) -> libc::c_int {
+        match (self.role, self.network) {
+            (Role::Starter, _) => 0,
+            (Role::Agent, NetworkNamespace::Clone) => NAMESPACES,
+            (Role::Agent, NetworkNamespace::Agent) => NAMESPACES & !libc::CLONE_NEWNET,
+        }
+    }
 }
 
 /// A process that was started.
@@ -67,6 +89,7 @@ pub(crate) struct Launched {
 /// What the child needs, as plain numbers: it shares our memory and must not touch anything of ours.
 struct Child {
     role: Role,
+    network: NetworkNamespace,
     program: RawFd,
     control: RawFd,
     null: RawFd,
@@ -79,6 +102,7 @@ struct Child {
 pub(crate) fn launch(launch: &Launch<'_>) -> io::Result<Launched> {
     let child = Child {
         role: launch.role,
+        network: launch.network,
         program: launch.program.as_raw_fd(),
         control: launch.control.as_raw_fd(),
         null: launch.null.as_raw_fd(),
@@ -87,8 +111,7 @@ pub(crate) fn launch(launch: &Launch<'_>) -> io::Result<Launched> {
     let mut pidfd: RawFd = -1;
     // SAFETY: all-zero is a valid clone_args.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    let namespaces = if launch.role == Role::Agent { NAMESPACES } else { 0 };
-    let flags = namespaces | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
+    let flags = launch.namespaces() | libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
     arguments.flags = u64::from(flags.cast_unsigned());
     arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
     arguments.pidfd = (&raw mut pidfd) as u64;
@@ -180,7 +203,11 @@ unsafe extern "C" fn run_child(argument: *const c_void) -> ! {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        let word = if child.role == Role::Starter { c"starter".as_ptr() } else { std::ptr::null() };
+        let word = match (child.role, child.network) {
+            (Role::Starter, _) => c"starter".as_ptr(),
+            (Role::Agent, NetworkNamespace::Clone) => std::ptr::null(),
+            (Role::Agent, NetworkNamespace::Agent) => c"unconnected".as_ptr(),
+        };
         let arguments = [c"strongbox-agent".as_ptr(), word, std::ptr::null()];
         let environment = [std::ptr::null::<libc::c_char>()];
         libc::syscall(

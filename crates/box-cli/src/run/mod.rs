@@ -57,27 +57,40 @@ async fn run(options: &RunOptions, intent: &mut Intent) -> Result<Ended, Fault> 
     let own = intent.spec.backend.unwrap_or(BackendName::Native);
     let opened = engine::open_for(&options.engine, own, &intent.spec.image).await?;
     intent.run_as(opened.backend().workload(intent.spec.user));
-    let ended = run_in(&opened, options, intent, &mut signals).await;
-    opened.close().await;
-    ended
+    match run_in(&opened, options, intent, &mut signals).await {
+        Ok((ending, Some(handle))) => {
+            opened.close_after(&handle).await?;
+            Ok((ending, Some(handle.guarantees)))
+        }
+        Ok((ending, None)) => {
+            opened.close().await;
+            Ok((ending, None))
+        }
+        Err(fault) => {
+            opened.close().await;
+            Err(fault)
+        }
+    }
 }
 
-async fn run_in(opened: &Opened, options: &RunOptions, intent: &Intent, signals: &mut Signals) -> Result<Ended, Fault> {
+/// Runs the command in a new box. The caller destroys the box.
+async fn run_in(
+    opened: &Opened,
+    options: &RunOptions,
+    intent: &Intent,
+    signals: &mut Signals,
+) -> Result<(Ending, Option<Handle>), Fault> {
     let backend = opened.backend();
     let handle = match create(backend, &intent.box_id, intent, signals).await? {
         Made::Box(handle) => handle,
         Made::Nothing(signal) => return Ok((Ending::Interrupted(signal), None)),
-        Made::Unwanted(handle, signal) => {
-            backend.destroy(&handle).await?;
-            return Ok((Ending::Interrupted(signal), None));
-        }
+        Made::Unwanted(handle, signal) => return Ok((Ending::Interrupted(signal), Some(handle))),
     };
     if options.report.guarantees {
         listing::guarantees(&handle.guarantees);
     }
     let (ending, ()) = tokio::join!(exec(backend, &handle, intent, signals), opened.retire());
-    backend.destroy(&handle).await?;
-    Ok((ending, Some(handle.guarantees)))
+    Ok((ending, Some(handle)))
 }
 
 /// What came of making a box while signals may come.
