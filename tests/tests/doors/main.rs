@@ -13,6 +13,7 @@ mod corpus;
 mod degraded;
 mod files;
 mod langbot;
+mod locks;
 mod mcp;
 mod old_form;
 mod output;
@@ -138,6 +139,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("restart", restart::cases()),
         ("auth", auth::cases()),
         ("policy", policy::cases()),
+        ("locks", locks::cases()),
         ("bad_input", bad_input::cases()),
         ("bad_bytes", bad_bytes::cases()),
         ("readers", readers::cases()),

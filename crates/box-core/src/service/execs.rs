@@ -259,7 +259,7 @@ impl Inner {
             cwd: workdir(config, call.workdir.as_ref()),
             stdin: if call.stdin == CallStdin::Empty { Stdin::Null } else { Stdin::Stream },
             terminal: call.terminal,
-            timeout_ms: deadline_ms(config, call),
+            timeout_ms: config.deadline_ms(call),
             user: call.user,
             output: match call.span {
                 ExecSpan::Main => Output::Journal { bytes_max },
@@ -434,18 +434,6 @@ pub(super) fn environment_of(
         environment::set(&mut env, name, value);
     }
     env
-}
-
-/// The deadline of a command in a session.
-fn deadline_ms(config: &SessionConfig, call: &ExecCall) -> Option<u64> {
-    // Somebody sits at a terminal; the deadlines of a profile are for commands.
-    let longest_ms = limits::TERMINAL_TIMEOUT_SEC * 1000;
-    match (call.span, call.terminal) {
-        // The session's life is its bound, as that of a managed process.
-        (ExecSpan::Output, _) => call.timeout_ms,
-        (ExecSpan::Main, Some(_)) => Some(call.timeout_ms.unwrap_or(longest_ms).min(longest_ms)),
-        (ExecSpan::Main, None) => Some(config.timeout_ms(call.timeout_ms)),
-    }
 }
 
 /// Where a command works.
