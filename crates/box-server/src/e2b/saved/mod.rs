@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use box_core::store::{Change, TemplateKey, TemplateRow, TemplateState, Wait};
-use box_core::{Result, Store, TenantId};
+use box_core::{Caller, Result, Store, TenantId};
 use http::StatusCode;
 use tokio::sync::OnceCell;
 
@@ -68,27 +68,29 @@ impl Saved {
         Ok(found)
     }
 
+    /// Those that a caller may know of, newest first. Who is bound to a profile knows of those with this profile only.
+    pub(crate) async fn visible(&self, caller: &Caller) -> Result<Vec<Arc<TemplateRow>>> {
+        let mut found = self.of(&caller.tenant).await?;
+        found.retain(|row| caller.profile.is_none() || row.base.profile == caller.profile);
+        Ok(found)
+    }
+
     /// The one that boxes are made from who ask for this.
-    pub(crate) async fn find(&self, tenant: &TenantId, reference: &Reference) -> Result<Option<Arc<TemplateRow>>> {
-        let all = self.of(tenant).await?;
+    pub(crate) async fn find(&self, caller: &Caller, reference: &Reference) -> Result<Option<Arc<TemplateRow>>> {
+        let all = self.visible(caller).await?;
         Ok(all.into_iter().find(|row| row.state == TemplateState::Ready && reference.means(row)))
     }
 
     /// The versions of the template that is meant, whatever their tags.
-    pub(crate) async fn versions(&self, tenant: &TenantId, reference: &Reference) -> Result<Vec<Arc<TemplateRow>>> {
-        let mut all = self.of(tenant).await?;
+    pub(crate) async fn versions(&self, caller: &Caller, reference: &Reference) -> Result<Vec<Arc<TemplateRow>>> {
+        let mut all = self.visible(caller).await?;
         all.retain(|row| reference.names(row));
         Ok(all)
     }
 
     /// The one of a build.
-    pub(crate) async fn build(
-        &self,
-        tenant: &TenantId,
-        template: &str,
-        build: &str,
-    ) -> Result<Option<Arc<TemplateRow>>> {
-        let all = self.of(tenant).await?;
+    pub(crate) async fn build(&self, caller: &Caller, template: &str, build: &str) -> Result<Option<Arc<TemplateRow>>> {
+        let all = self.visible(caller).await?;
         Ok(all.into_iter().find(|row| row.template == template && row.build == build))
     }
 

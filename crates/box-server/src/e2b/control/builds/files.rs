@@ -39,7 +39,7 @@ pub(in super::super) async fn link(
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<Value>), E2bFailure> {
     check_hash(&hash)?;
-    let versions = app.e2b().saved().versions(&caller.tenant, &Reference::read(&template)).await?;
+    let versions = app.e2b().saved().versions(&caller, &Reference::read(&template)).await?;
     let waiting = versions.iter().find(|row| row.state == TemplateState::Waiting);
     let row = waiting.ok_or_else(|| E2bFailure::not_found("no build of this template waits for files"))?;
     let uploads = app.e2b().builds().uploads();

@@ -71,6 +71,40 @@ async fn what_a_tenant_saved_is_nobody_elses() {
 }
 
 #[tokio::test]
+async fn who_is_bound_to_a_profile_knows_no_snapshot_of_another() {
+    let people = [("free", "left", EXEC), ("bound-offline_readonly", "left", EXEC)];
+    let (door, app, _directory) = door(&people).await;
+    let with_profile = |id: &str, profile: &str| {
+        let mut row = snapshot(id, "left");
+        row.base.profile = Some(profile.to_owned());
+        row
+    };
+    app.e2b().saved().publish(with_profile("a", "e2b")).await.unwrap();
+    app.e2b().saved().publish(with_profile("b", "offline_readonly")).await.unwrap();
+    let listed = async |who| {
+        let (_, page) = door.ask(who, "GET", "/snapshots", Value::Null).await;
+        page.as_array().unwrap().iter().map(|row| row["snapshotID"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(1).await, ["b:default"]);
+    for (method, path) in [
+        ("GET", "/templates/aliases/named-a"),
+        ("GET", "/templates/a"),
+        ("GET", "/templates/a/tags"),
+        ("DELETE", "/templates/a"),
+        ("DELETE", "/templates/a%3Adefault"),
+    ] {
+        assert_eq!(door.ask(1, method, path, Value::Null).await.0, 404, "{method} {path}");
+    }
+    assert_eq!(door.ask(1, "POST", "/v2/sandboxes", json!({ "templateID": "a" })).await.0, 404);
+    let tags = json!({ "target": "a", "tags": ["mine"] });
+    assert_eq!(door.ask(1, "POST", "/templates/tags", tags).await.0, 404);
+    let (status, asked) = door.ask(1, "POST", "/v3/templates", json!({ "name": "named-a" })).await;
+    assert!(status == 202 && asked["templateID"] != "a", "a name that it cannot know is free to it: {asked}");
+    assert_eq!(door.ask(1, "DELETE", "/templates/b", Value::Null).await.0, 204, "its own");
+    assert_eq!(listed(0).await, ["a:default"]);
+}
+
+#[tokio::test]
 async fn snapshots_are_listed_in_pages_by_their_sandbox_and_by_name() {
     let (door, app, _directory) = door(&[]).await;
     for name in ["a", "b", "c"] {
