@@ -179,7 +179,7 @@ fn no_kind_of_command_passes_a_locked_deadline() {
     let kinds = [ExecSpan::Main, ExecSpan::Output].map(|span| [None, Some(window)].map(|terminal| (span, terminal)));
     let deadline = |config: &SessionConfig, (span, terminal), timeout_ms| {
         let program = box_wire::Program::Shell("true".into());
-        config.deadline_ms(&ExecCall { span, terminal, timeout_ms, ..ExecCall::new(program) })
+        config.deadline_ms(&ExecCall { terminal, timeout_ms, span, ..ExecCall::new(program) })
     };
     let profile = Profile { name: "p".into(), locked: [LockedField::TimeoutSec].into(), ..Profile::default() };
     let rules = DoorRules { timeout_sec_max: Some(TIMEOUT_SEC_MAX), ..DoorRules::default() };
