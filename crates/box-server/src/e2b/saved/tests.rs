@@ -130,6 +130,19 @@ async fn a_tenant_has_so_much_room_and_what_is_being_written_counts() {
 }
 
 #[tokio::test]
+async fn an_archive_that_was_finished_meanwhile_counts_for_those_that_are_being_written() {
+    let (place, tenant) = (Place::new(), TenantId::default());
+    let saved = place.open();
+    let [mut first, mut second] =
+        [saved.room(&tenant, 4 << 20).await.unwrap(), saved.room(&tenant, 4 << 20).await.unwrap()];
+    first.take(3 << 20).unwrap();
+    place.publish(&saved, TemplateRow { archive_bytes: 3 << 20, ..row("a", "a", &["default"]) }).await;
+    drop(first);
+    second.take(1 << 20).unwrap();
+    assert!(second.take(1).unwrap_err().message().contains("saved_mb_max"));
+}
+
+#[tokio::test]
 async fn a_server_without_a_place_for_archives_says_so() {
     let saved = Saved::new(Arc::new(MemoryStore::default()), None, 1);
     let told = saved.room(&TenantId::default(), 1).await.unwrap_err();

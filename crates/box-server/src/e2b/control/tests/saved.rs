@@ -15,10 +15,18 @@ use crate::testing::{MemoryStore, tokens};
 
 /// A door with a place for archives.
 pub(super) async fn door(people: &[(&str, &str, &[box_core::Scope])]) -> (Door, App, tempfile::TempDir) {
+    door_with(people, E2bConfig::default()).await
+}
+
+/// The same, with what else the operator says.
+pub(super) async fn door_with(
+    people: &[(&str, &str, &[box_core::Scope])],
+    config: E2bConfig,
+) -> (Door, App, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let (secrets, rows) = tokens(people);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&rows));
-    let config = E2bConfig { saved: Some(directory.path().join("templates")), ..E2bConfig::default() };
+    let config = E2bConfig { saved: Some(directory.path().join("templates")), ..config };
     let app = app_with(service(Arc::new(Still::default()), Arc::clone(&store)).await, store, config);
     let mut keys: Vec<String> = secrets.iter().map(Door::spelled).collect();
     if keys.is_empty() {
