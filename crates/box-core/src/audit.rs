@@ -104,10 +104,27 @@ impl AuditLog {
     /// The entry is tried all the same, and once the log can be written again an entry tells how many are missing.
     pub async fn append(&self, entry: AuditEntry) -> Result<()> {
         self.send(Order::Append(Box::new(entry.bounded(self.commands)))).await?;
-        match &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some(trouble) => Err(not_written(trouble)),
-        }
+        self.trouble().map_or(Ok(()), |trouble| Err(not_written(&trouble)))
+    }
+
+    /// Adds an entry and waits until it is written, for whoever must not act unseen. Does not wait for the disk to be synced.
+    pub async fn record(&self, entry: AuditEntry) -> Result<()> {
+        let unrecorded = |reason: String| Error::Unrecorded { reason };
+        let (answer, answered) = oneshot::channel();
+        self.send(Order::Record(Box::new(entry.bounded(self.commands)), answer)).await?;
+        let outcome = answered.await.map_err(|_| unrecorded("its writer has ended".to_owned()))?;
+        outcome.map_err(unrecorded)
+    }
+
+    /// Why the log cannot be written, as far as the last entry tells.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tries again to write what is missing. While the log cannot be written nobody acts, so nobody would append.
+    pub async fn retry(&self) {
+        // Without a writer there is nothing to try.
+        drop(self.send(Order::Retry).await);
     }
 
     /// Waits until everything that was appended is on the disk.

@@ -134,9 +134,11 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may know of a session. In those of MCP servers it could speak with any server past its lists.
+    /// Whether the caller may know of a session. Those of MCP servers hold the secrets of all servers of a tenant, and in them
+    /// the caller could speak with any server past its lists.
     pub(crate) fn sees_session(&self, session: &SessionId) -> bool {
-        self.mcp.is_everything() || !mcp::is_of_servers(session)
+        let may_see_servers = self.scopes.contains(&Scope::Admin) && self.mcp.is_everything();
+        may_see_servers || !mcp::is_of_servers(session)
     }
 
     /// Refuses a session of which the caller may not know.
@@ -145,10 +147,8 @@ impl Caller {
             return Ok(());
         }
         Err(Error::Conflict {
-            what: format!(
-                "session {session} is kept for MCP servers, and this token has lists of what it may use of them"
-            ),
-            fix: "use another session_id".to_owned(),
+            what: format!("session {session} is reserved for MCP servers"),
+            fix: "use another session_id, or a token with the scope admin and without lists of MCP servers".to_owned(),
         })
     }
 
@@ -229,15 +229,18 @@ mod tests {
     }
 
     #[test]
-    fn who_has_lists_of_servers_uses_no_session_of_servers() {
+    fn only_admins_without_lists_of_servers_use_sessions_of_servers() {
         let lists = McpAccess::new(None, vec!["files".parse().unwrap()]).unwrap();
         let listed = Caller { mcp: lists, ..Caller::local() };
+        let worker = Caller { scopes: [Scope::Exec, Scope::Files, Scope::Mcp].into(), ..Caller::local() };
         for of_servers in ["mcp-shared", "mcp-shared-0a1b2c3d", "mcp-test-1"] {
             let id: SessionId = of_servers.parse().unwrap();
-            assert!(listed.check_session(&id).unwrap_err().to_string().contains("another session_id"), "{id}");
+            for caller in [&listed, &worker] {
+                assert!(caller.check_session(&id).unwrap_err().to_string().contains("another session_id"), "{id}");
+            }
             assert!(Caller::local().check_session(&id).is_ok(), "{id}");
         }
-        assert!(listed.check_session(&"mcp".parse().unwrap()).is_ok());
+        assert!(worker.check_session(&"mcp".parse().unwrap()).is_ok());
     }
 
     #[test]

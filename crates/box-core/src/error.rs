@@ -182,6 +182,27 @@ pub enum Error {
         quota_inodes: u64,
     },
 
+    /// The disk of the state directory has no more free than its reserve.
+    #[error(
+        "the disk of the state directory is full: {free_mb} MiB free, {reserve_mb} MiB reserved; delete sessions, snapshots, volumes or \
+         skills, or free space on it"
+    )]
+    DiskFull {
+        /// What is free.
+        free_mb: u64,
+        /// What only deletions and the audit log may use.
+        reserve_mb: u64,
+    },
+
+    /// The audit log cannot be written, and nothing is done that it would not hold.
+    #[error(
+        "the audit log cannot be written: {reason}; nothing runs unrecorded: free space on the disk of the state directory"
+    )]
+    Unrecorded {
+        /// What the system said.
+        reason: String,
+    },
+
     /// The operator has switched boxes off.
     #[error("strongbox is disabled by its configuration; set enabled = true and start it again")]
     Disabled,
@@ -248,6 +269,8 @@ impl Error {
             Self::ProcessConflict { .. } => "managed_process_conflict",
             Self::Capacity { .. } => "capacity_exceeded",
             Self::QuotaExceeded { .. } => "quota_exceeded",
+            Self::DiskFull { .. } => "disk_full",
+            Self::Unrecorded { .. } => "audit_unavailable",
             Self::Disabled => "disabled",
             Self::Forbidden { .. } => "forbidden",
             Self::Stopping => "stopping",
@@ -281,6 +304,8 @@ impl Error {
                 used_inodes: *used_inodes,
                 quota_inodes: *quota_inodes,
             },
+            Self::DiskFull { free_mb, reserve_mb } => Self::DiskFull { free_mb: *free_mb, reserve_mb: *reserve_mb },
+            Self::Unrecorded { reason } => Self::Unrecorded { reason: reason.clone() },
             Self::Disabled => Self::Disabled,
             Self::Refused(refusal) => Self::Refused(refusal.clone()),
             Self::Protocol(error) => Self::Protocol(error.clone()),

@@ -140,3 +140,14 @@ pub const TOOL_GREP_MAX: u32 = 200;
 pub const TOOL_IGNORED_MAX: usize = 8;
 /// Characters of the name of a tool or parameter that are repeated.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
+
+/// Commands that run at once, of all tenants together.
+pub const EXECS_RUNNING_MAX: u64 = 8192;
+/// Followers of output and connections to ports at once, of all tenants together.
+pub const STREAMS_MAX: u64 = 8192;
+/// Bytes of requests and messages that are held until they are whole, of all tenants together.
+pub const BUFFERED_BYTES_MAX: u64 = 256 << 20;
+/// A command may keep at most this part of what its tenant has left for output.
+pub const JOURNAL_PART: u64 = 32;
+/// A command may always keep so much of each stream.
+pub const JOURNAL_BYTES_MIN: u64 = 64 << 10;

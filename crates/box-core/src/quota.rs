@@ -127,7 +127,8 @@ pub fn measure(root: BorrowedFd<'_>, quota: Quota) -> Result<Usage> {
 /// from was decided when the session was made.
 pub(crate) fn filled(config: &SessionConfig, origin: Origin) -> Vec<(Quota, MountSpec)> {
     let workspace = Quota::of_session(config).zip(mount_of(config, origin));
-    let kept = config.kept.iter().chain(&config.volumes).map(|kept| (Quota::of_mb(kept.quota_mb), kept.mount()));
+    let kept = config.kept.iter().chain(&config.volumes).filter(|kept| kept.mode == HostPathMode::Rw);
+    let kept = kept.map(|kept| (Quota::of_mb(kept.quota_mb), kept.mount()));
     workspace.into_iter().chain(kept).collect()
 }
 
@@ -318,6 +319,7 @@ mod tests {
             host_path: "/var/lib/kept".into(),
             mount_path: "/mnt/kept".parse().unwrap(),
             quota_mb: 64,
+            mode: HostPathMode::Rw,
         };
         let rules = crate::session::DoorRules { kept: Some(kept), ..Default::default() };
         let filled = |path: Option<&str>, mb| {

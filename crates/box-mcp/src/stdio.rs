@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use box_core::service::Buffered;
 use rmcp::ErrorData;
 use rmcp::model::{JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, ServiceRole, TxJsonRpcMessage};
@@ -64,6 +65,12 @@ impl<R: AsyncRead + Unpin, W> Stdio<R, W> {
             garbage,
             garbage_in_a_row: 0,
         }
+    }
+
+    /// Charges long messages to a tenant while they are read.
+    pub(crate) fn charged(mut self, buffered: Option<Buffered>) -> Self {
+        self.lines.charge(buffered);
+        self
     }
 
     /// The next message; nothing when the stream ended, broke, or carries no messages.

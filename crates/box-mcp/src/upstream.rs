@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use box_core::mcp::McpServerName;
+use box_core::service::Buffered;
 use box_core::tasks::Start as _;
 use rmcp::model::{
     ClientRequest, GetExtensions, PingRequest, RequestMetaObject, ServerCapabilities, ServerResult, SubscribeRequest,
@@ -93,11 +94,12 @@ pub enum ConnectError {
 }
 
 impl Upstream {
-    /// Connects a server that talks over two streams. Give it a deadline by dropping it.
+    /// Connects a server that talks over two streams, and charges its long messages to somebody. Give it a deadline by dropping it.
     pub async fn over_streams<R, W>(
         name: McpServerName,
         reader: R,
         writer: W,
+        buffered: Option<Buffered>,
         tasks: &TaskTracker,
     ) -> Result<Self, ConnectError>
     where
@@ -105,7 +107,7 @@ impl Upstream {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let garbage = Garbage::default();
-        let transport = epoch::Epoch::new(Stdio::new(reader, writer, garbage.clone()));
+        let transport = epoch::Epoch::new(Stdio::new(reader, writer, garbage.clone()).charged(buffered));
         let transport = transport.map_err(|error| ConnectError::Address(format!("there is no randomness: {error}")))?;
         Self::connect(name, transport, garbage, tasks).await
     }

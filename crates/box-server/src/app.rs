@@ -46,7 +46,7 @@ impl App {
         Self(Arc::new(Inner {
             metrics: Metrics::new(service.clone()),
             e2b: E2b::new(e2b, Arc::clone(&store)),
-            tokens: Tokens::new(store),
+            tokens: Tokens::new(store).telling(service.clone()),
             gate,
             relays: Relays::default(),
             langbot: LangBot::new(langbot, service.clone()),

@@ -7,11 +7,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use box_core::cached::Cached;
 use box_core::token::{self, TokenRow};
-use box_core::{Caller, Scope, Store};
+use box_core::{Caller, Scope, Service, Store};
 use http::{HeaderMap, HeaderValue, header, request::Parts};
 use jiff::Timestamp;
 
 use crate::app::App;
+use crate::body::ChargedTo;
 use crate::failure::Failure;
 use crate::gate::Peer;
 use crate::{limits, seats};
@@ -27,6 +28,8 @@ const KEY_PREFIXES: [&str; 2] = ["sbx_", "e2b_"];
 pub(crate) struct Tokens {
     store: Arc<dyn Store>,
     rows: Cached<Arc<[TokenRow]>>,
+    /// Told whether there are several tenants.
+    service: Option<Service>,
 }
 
 /// What a request shows.
@@ -41,7 +44,12 @@ enum Shown<'a> {
 impl Tokens {
     /// Those of a store.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, rows: Cached::new(limits::TOKENS_AGE_MAX) }
+        Self { store, rows: Cached::new(limits::TOKENS_AGE_MAX), service: None }
+    }
+
+    /// The same, and tells a service whether they open the doors to several tenants.
+    pub(crate) fn telling(self, service: Service) -> Self {
+        Self { service: Some(service), ..self }
     }
 
     /// Whether there is none at all, good or expired.
@@ -50,7 +58,14 @@ impl Tokens {
     }
 
     async fn rows(&self) -> box_core::Result<Arc<[TokenRow]>> {
-        self.rows.get(async { Ok(self.store.tokens().await?.into()) }).await
+        let load = async {
+            let rows = self.store.tokens().await?;
+            if let Some(service) = &self.service {
+                service.set_shared(has_several_tenants(&rows));
+            }
+            Ok(rows.into())
+        };
+        self.rows.get(load).await
     }
 
     /// Who came. Without a token only the owner of the machine does: by the Unix socket always, by the loopback while there
@@ -77,6 +92,14 @@ impl Tokens {
         }
         Ok(token::check(&rows, key, Timestamp::now()).ok())
     }
+}
+
+/// Whether good tokens open the doors to more than one tenant.
+fn has_several_tenants(rows: &[TokenRow]) -> bool {
+    let now = Timestamp::now();
+    let mut tenants = rows.iter().filter(|row| row.expires_at.is_none_or(|end| end > now)).map(|row| &row.tenant);
+    let first = tenants.next();
+    tenants.any(|tenant| Some(tenant) != first)
 }
 
 /// Finds the token of a request: in `Authorization`, or in the subprotocols of a WebSocket.
@@ -131,7 +154,7 @@ fn is_upgrade(headers: &HeaderMap) -> bool {
 pub(crate) async fn admit(State((app, scope)): State<(App, Scope)>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let caller = identify(&app, scope, &parts).await;
-    enter(caller, Request::from_parts(parts, body), next).await
+    enter(&app, caller, Request::from_parts(parts, body), next).await
 }
 
 /// Lets a caller in who has one of several rights; which of them is needed shows when it is known what is asked.
@@ -142,13 +165,14 @@ pub(crate) async fn admit_any(
 ) -> Response {
     let (parts, body) = request.into_parts();
     let caller = identify_any(&app, scopes, &parts).await;
-    enter(caller, Request::from_parts(parts, body), next).await
+    enter(&app, caller, Request::from_parts(parts, body), next).await
 }
 
-async fn enter(caller: Result<Caller, Failure>, mut request: Request, next: Next) -> Response {
+async fn enter(app: &App, caller: Result<Caller, Failure>, mut request: Request, next: Next) -> Response {
     match caller {
         Ok(caller) => {
             tracing::Span::current().record("caller.subject", caller.subject.as_str());
+            request.extensions_mut().insert(ChargedTo::new(app.service(), &caller));
             request.extensions_mut().insert(caller);
             next.run(request).await
         }

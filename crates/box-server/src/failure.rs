@@ -216,6 +216,12 @@ impl From<box_core::Error> for Failure {
             E::QuotaExceeded { when, .. } => told(StatusCode::INSUFFICIENT_STORAGE, detail)
                 .detail(when.as_str())
                 .hint("files can be removed over /v1/sessions/{id}/files, whatever the workspace holds"),
+            E::DiskFull { .. } | E::Unrecorded { .. } => told(StatusCode::INSUFFICIENT_STORAGE, detail),
+            E::Io { source, .. } if is_full(&source) => {
+                let full = "the disk of the server is full; delete sessions, snapshots, volumes or skills";
+                let failure = Self::new(StatusCode::INSUFFICIENT_STORAGE, "disk_full", full);
+                Self { cause: Some(message), ..failure }
+            }
             E::Disabled => told(StatusCode::SERVICE_UNAVAILABLE, detail),
             E::Forbidden { .. } => told(StatusCode::FORBIDDEN, detail),
             E::Refused(refusal) => refusal.into(),
@@ -298,6 +304,11 @@ impl From<Trouble> for Failure {
     fn from(trouble: Trouble) -> Self {
         Self::new(status_of(trouble.code), trouble.code.as_str(), trouble.message)
     }
+}
+
+/// Whether a disk has no room left.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 fn status_of(code: TroubleCode) -> StatusCode {

@@ -239,3 +239,6 @@ pub(crate) const CELL_EVENT_VALUES_MAX: usize = 1 << 19;
 pub(crate) const CELL_KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 /// How long a cell may take to end after each way of asking it.
 pub(crate) const CELL_INTERRUPT_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// What all skills of a tenant may take.
+pub(crate) const SKILLS_MB_MAX: u64 = 4096;

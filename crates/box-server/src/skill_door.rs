@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use box_core::{Caller, TenantId};
+use box_core::quota::Quota;
+use box_core::{Caller, Service, TenantId};
 use box_skills::{SkillStore, SkillStores};
 use http::StatusCode;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -28,12 +29,14 @@ pub struct SkillsConfig {
 pub(crate) struct SkillDoor {
     config: SkillsConfig,
     archives: Semaphore,
+    /// Held by who adds to packages: no two find the last room free.
+    adding: tokio::sync::Mutex<()>,
 }
 
 impl SkillDoor {
     /// A door to these packages.
     pub(crate) fn new(config: SkillsConfig) -> Self {
-        Self { config, archives: Semaphore::new(limits::ARCHIVES_MAX) }
+        Self { config, archives: Semaphore::new(limits::ARCHIVES_MAX), adding: tokio::sync::Mutex::default() }
     }
 
     /// What the operator allows.
@@ -54,6 +57,23 @@ impl SkillDoor {
     ) -> Result<T, Failure> {
         let (stores, tenant) = (self.stores()?, caller.tenant.clone());
         Ok(blocking(move || work(&open(&stores, &tenant)?)).await??)
+    }
+
+    /// The same for what adds to the packages: refused where the disk, or what the tenant may have, is full.
+    pub(crate) async fn adding<T: Send + 'static>(
+        &self,
+        service: &Service,
+        caller: &Caller,
+        work: impl FnOnce(&SkillStore) -> box_skills::Result<T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        service.check_writable()?;
+        let _alone = self.adding.lock().await;
+        let quota = Quota::of_mb(limits::SKILLS_MB_MAX);
+        if quota.is_exceeded_by(&self.with_store(caller, move |store| store.usage(quota)).await?) {
+            let message = format!("all skills of a tenant may take {} MiB; delete some first", limits::SKILLS_MB_MAX);
+            return Err(Failure::new(StatusCode::INSUFFICIENT_STORAGE, "quota_exceeded", message));
+        }
+        self.with_store(caller, work).await
     }
 
     fn stores(&self) -> Result<SkillStores, Failure> {

@@ -55,12 +55,14 @@ pub(crate) fn ended_exec() -> ExecInfo {
     }
 }
 
-/// Tokens for people, each with a name, a tenant and rights: their texts, and the rows for a store.
+/// Tokens for people, each with a name, a tenant and rights: their texts, and the rows for a store. A name such as
+/// `bound-e2b` binds the token to that profile.
 pub(crate) fn tokens(people: &[(&str, &str, &[Scope])]) -> (Vec<String>, Vec<TokenRow>) {
     let token = |(name, tenant, scopes): &(&str, &str, &[Scope])| {
         let scopes = scopes.iter().copied().collect();
         let (secret, row) = mint(name, tenant.parse().unwrap(), scopes, None, Timestamp::now()).unwrap();
-        (secret.expose().to_owned(), row)
+        let profile = name.strip_prefix("bound-").map(str::to_owned);
+        (secret.expose().to_owned(), TokenRow { profile, ..row })
     };
     people.iter().map(token).unzip()
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
 use box_core::SafeRoot;
+use box_core::quota::{self, Quota, Usage};
 use rustix::fs::FileType;
 
 use crate::error::{Error, Result, shown};
@@ -51,6 +52,11 @@ impl SkillStore {
         }
         skills.sort_by(|one, other| other.updated_at.cmp(&one.updated_at).then_with(|| one.name.cmp(&other.name)));
         Ok(skills)
+    }
+
+    /// What all packages take, counted until it is more than a quota.
+    pub fn usage(&self, quota: Quota) -> Result<Usage> {
+        Ok(quota::measure(self.root.directory(), quota)?)
     }
 
     /// A skill by its name. Of two that have one name, the one that changed last.

@@ -83,7 +83,11 @@ impl Entry {
 }
 
 fn explain(statement: &Statement, error: &rusqlite::Error) -> Error {
-    Error::io(statement.to_string(), std::io::Error::other(error.to_string()))
+    let kind = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => std::io::ErrorKind::StorageFull,
+        _ => std::io::ErrorKind::Other,
+    };
+    Error::io(statement.to_string(), std::io::Error::new(kind, error.to_string()))
 }
 
 #[cfg(test)]

@@ -11,8 +11,10 @@ mod capacity;
 mod conversations;
 mod corpus;
 mod degraded;
+mod disk;
 mod files;
 mod langbot;
+mod locks;
 mod mcp;
 mod old_form;
 mod output;
@@ -108,7 +110,7 @@ async fn run(selection: Selection) -> Result<ExitCode> {
             suite.run(Case::new(name, move || on_fresh_server(case)).within(limit)).await;
         }
     }
-    for case in auth::own_servers().into_iter().chain(policy::own_servers()) {
+    for case in auth::own_servers().into_iter().chain(policy::own_servers()).chain(disk::own_servers()) {
         suite.run(case).await;
     }
     corpus::run(&mut suite).await?;
@@ -125,6 +127,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("sessions", sessions::cases()),
         ("capacity", capacity::cases()),
         ("quota", quota::cases()),
+        ("disk", disk::cases()),
         ("degraded", degraded::cases()),
         ("output", output::cases()),
         ("files", files::cases()),
@@ -138,6 +141,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("restart", restart::cases()),
         ("auth", auth::cases()),
         ("policy", policy::cases()),
+        ("locks", locks::cases()),
         ("bad_input", bad_input::cases()),
         ("bad_bytes", bad_bytes::cases()),
         ("readers", readers::cases()),

@@ -12,6 +12,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         a_document_of_a_desktop_client_is_imported,
         a_server_that_is_not_there_is_not_found,
         servers_are_there_for_their_tenant_and_whoever_may_change_them,
+        boxes_of_servers_are_for_admins_only,
     ]
 }
 
@@ -92,5 +93,31 @@ async fn servers_are_there_for_their_tenant_and_whoever_may_change_them(door: &m
     for path in ["/mcp", "/mcp/one", "/mcp/box"] {
         door.client.get(path).await?.refused(401, "unauthorized")?;
     }
+    Ok(())
+}
+
+/// The boxes of servers hold the secrets of all of them.
+async fn boxes_of_servers_are_for_admins_only(door: &mut Door) -> Result<()> {
+    door.client.create("mcp-shared-0a1b2c3d", &json!({})).await?;
+    let worker = door.server.token(&["--name", "worker", "--scope", "exec,files,mcp"])?;
+    let admin = door.server.token(&["--name", "admin", "--scope", "exec,files,admin"])?;
+    let (worker, admin) = (door.client.with_token(&worker), door.client.with_token(&admin));
+    crate::eventually("the tokens", || async { Ok((worker.get("/v1/status").await?.status == 200).then_some(())) })
+        .await?;
+    let path = "/v1/sessions/mcp-shared-0a1b2c3d";
+    for tried in [
+        worker.get(path).await?,
+        worker.post(path, &json!({})).await?,
+        worker.post(&format!("{path}/exec"), &json!({ "cmd": "cat /proc/*/environ" })).await?,
+        worker.post(&format!("{path}/processes"), &json!({ "command": "cat" })).await?,
+        worker.get(&format!("{path}/files?path=/proc/self/environ")).await?,
+        worker.delete(path).await?,
+        worker.post("/v1/sessions/mcp-test-1", &json!({})).await?,
+    ] {
+        tried.refused(409, "conflict")?;
+    }
+    ensure!(worker.sessions().await?.is_empty(), "they are listed");
+    ensure!(admin.sessions().await?.len() == 1);
+    ensure!(admin.exec("mcp-shared-0a1b2c3d", "echo seen").await?["stdout"] == "seen\n");
     Ok(())
 }

@@ -108,7 +108,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail", "e2b"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 77] = [
+pub(crate) const KEYS: [Key; 80] = [
     key("enabled", Kind::Truth),
     key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail", "e2b"])),
     key("backend_order", Kind::Backends),
@@ -126,6 +126,9 @@ pub(crate) const KEYS: [Key; 77] = [
     live("output_limit_chars", Kind::Whole(1, limits::OUTPUT_LIMIT_CHARS_MAX as u64)),
     live("journal_mb", Kind::Whole(1, FILE_MB_MAX)),
     live("journal_session_mb", Kind::Whole(1, FILE_MB_MAX)),
+    live("journal_tenant_mb", Kind::Whole(1, limits::DISK_MB_MAX)),
+    live("tenant_share_percent", Kind::Whole(1, 100)),
+    live("disk_reserve_mb", Kind::Whole(0, limits::DISK_MB_MAX)),
     live("default_profile", Kind::Profile),
     live("profiles", Kind::Profiles),
     live("session_template", Kind::Template),
@@ -253,6 +256,9 @@ impl Key {
             "output_limit_chars" => count(service.output_limit_chars),
             "journal_mb" => Value::Whole(service.journal_bytes_max >> 20),
             "journal_session_mb" => Value::Whole(service.journal_session_bytes_max >> 20),
+            "journal_tenant_mb" => Value::Whole(service.journal_tenant_bytes_max >> 20),
+            "tenant_share_percent" => Value::Whole(service.tenant_share_percent),
+            "disk_reserve_mb" => Value::Whole(service.disk_reserve_mb),
             "default_profile" => Value::text(service.default_profile),
             "profiles" | "e2b_door.templates" => Value::Tables(std::collections::BTreeMap::new()),
             "e2b_door.default_timeout_sec" => Value::Whole(E2bConfig::default().default_timeout_sec),

@@ -17,6 +17,10 @@ use crate::{Error, Result};
 pub(super) enum Order {
     /// Write an entry.
     Append(Box<AuditEntry>),
+    /// Write an entry, and answer when it is written.
+    Record(Box<AuditEntry>, oneshot::Sender<Result<(), String>>),
+    /// Write that entries are missing, if some are.
+    Retry,
     /// Answer when everything before this is on the disk.
     Flush(oneshot::Sender<Result<(), String>>),
 }
@@ -74,24 +78,30 @@ impl Writer {
     pub(super) fn run(mut self, mut inbox: mpsc::Receiver<Order>) {
         while let Some(order) = inbox.blocking_recv() {
             match order {
-                Order::Append(entry) => self.append(&entry),
+                Order::Append(entry) => drop(self.append(&entry)),
+                Order::Retry => {
+                    let trouble = self.note_missing().err().map(|error| error.to_string());
+                    self.set_trouble(trouble);
+                }
                 // Whoever waited may have gone away.
+                Order::Record(entry, answer) => drop(answer.send(self.append(&entry))),
                 Order::Flush(answer) => drop(answer.send(self.flush())),
             }
         }
     }
 
-    fn append(&mut self, entry: &AuditEntry) {
-        if let Err(error) = self.note_missing().and_then(|()| self.write(entry)) {
-            self.missing += 1;
-            let told = self.set_trouble(Some(error.to_string()));
-            // Said once; everybody who appends is told too.
-            if told.is_none() {
-                tracing::error!(%error, "the audit log cannot be written; entries are missing until it can be");
-            }
-        } else {
+    fn append(&mut self, entry: &AuditEntry) -> Result<(), String> {
+        let Err(error) = self.note_missing().and_then(|()| self.write(entry)) else {
             self.set_trouble(None);
+            return Ok(());
+        };
+        self.missing += 1;
+        let told = self.set_trouble(Some(error.to_string()));
+        // Said once; everybody who appends is told too.
+        if told.is_none() {
+            tracing::error!(%error, "the audit log cannot be written; entries are missing until it can be");
         }
+        Err(error.to_string())
     }
 
     fn note_missing(&mut self) -> io::Result<()> {

@@ -110,6 +110,7 @@ impl Inner {
         self.enabled()?;
         let writes = call.work.effect() == Effect::Writes;
         if writes {
+            self.check_writable()?;
             self.check_quota(caller, id, request).await?;
         }
         let wire = wire_request(&call, input.is_some())?;
@@ -121,10 +122,21 @@ impl Inner {
         let (used, standing, stream) = self.dial_for(&session).await?;
         let (operation, what) = (operation(&call.work), subject(&call.work));
         let entry = AuditEntry { command: Some(what), ..entry(caller, operation, Outcome::Started, id) };
-        self.audit(entry).await;
+        self.record_unless_removing(&call.work, entry).await?;
         let errand = link::errand(stream, &wire, input);
         let (answer, output) = if writes { within_quota(&standing.workspaces, errand).await? } else { errand.await? };
         Ok((answer, ErrandBytes { output, _used: used }))
+    }
+
+    /// Writes down what is about to be done. Removing is done all the same where that cannot be: it makes room for the log.
+    async fn record_unless_removing(&self, work: &Work, entry: AuditEntry) -> Result<()> {
+        match self.record(entry).await {
+            Err(error) if work.effect() == Effect::Removes => {
+                tracing::error!(error = %error, "the audit log cannot be written");
+                Ok(())
+            }
+            recorded => recorded,
+        }
     }
 
     /// Uses a session: wakes its box if it is stopped, and opens a stream to its agent.

@@ -6,6 +6,8 @@ use box_wire::{EndRecord, Ending, ExecId, Exit};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use super::Held;
+use super::session::lock;
 use crate::Error;
 use crate::call::{ExecInfo, ExecStatus, ProcessId, Receipt};
 use crate::link::AttachedWriter;
@@ -39,6 +41,10 @@ pub(super) struct Exec {
     pub(super) query_id: OnceLock<String>,
     /// That its workspace held too much while it ran, or when it had ended.
     over_quota: OnceLock<Error>,
+    /// Its place among what runs, while it does.
+    place: Mutex<Option<Held>>,
+    /// What its output takes, or may take.
+    journal: Mutex<Option<Held>>,
 }
 
 /// What changes while a command runs.
@@ -90,7 +96,28 @@ impl Exec {
             writer: tokio::sync::Mutex::default(),
             query_id: OnceLock::new(),
             over_quota: OnceLock::new(),
+            place: Mutex::default(),
+            journal: Mutex::default(),
         }
+    }
+
+    /// Counts for its tenant from now on: by its place while it runs, and by its output while that is kept.
+    pub(super) fn holds(&self, place: Option<Held>, journal: Held) {
+        *lock(&self.place) = place;
+        *lock(&self.journal) = Some(journal);
+    }
+
+    /// Counts what its output takes now that it has ended. Until then, all that both streams may take counted.
+    pub(super) fn settle_journal(&self) {
+        if let Some(journal) = &mut *lock(&self.journal) {
+            journal.set(self.journal_bytes(journal.amount() / 2));
+        }
+    }
+
+    /// Bytes of its output that are kept, of at most so many of each stream.
+    pub(super) fn journal_bytes(&self, stream_bytes_max: u64) -> u64 {
+        let news = self.news.borrow();
+        news.stdout_bytes.min(stream_bytes_max) + news.stderr_bytes.min(stream_bytes_max)
     }
 
     /// Notes that its workspace holds too much. False when that was known.
@@ -136,6 +163,7 @@ impl Exec {
 
     /// Writes down the end. Only the first one counts.
     pub(super) fn has_ended(&self, end: End) -> bool {
+        drop(lock(&self.place).take());
         self.news.send_if_modified(|news| {
             if news.end.is_some() {
                 return false;

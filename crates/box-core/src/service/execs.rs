@@ -9,7 +9,7 @@ use box_wire::{ExecId, ExecRequest, GuestPath, Invalid, Output, SignalScope, Std
 use super::exec::{End, Exec};
 use super::session::{Session, Standing, lock};
 use super::sessions::{Lost, entry};
-use super::{Follow, Inner, OutputChunk, Service};
+use super::{Follow, Held, Inner, OutputChunk, Resource, Service};
 use crate::audit::{AuditEntry, Outcome};
 use crate::call::{
     CallStdin, Cursor, ExecCall, ExecInfo, ExecResult, ExecSpan, NotedExec, StdinChunk, StreamName, Target,
@@ -109,9 +109,12 @@ impl Service {
     pub async fn follow(&self, caller: &Caller, id: &SessionId, target: &Target, from: Cursor) -> Result<Follow> {
         let session = self.inner.find(caller, id)?;
         let standing = session.standing()?;
+        let place = self.inner.take(&caller.tenant, Resource::Streams, 1)?;
         match target {
-            Target::Exec(exec) => Ok(Follow::exec(&session, &standing, session.exec(exec)?, from)),
-            Target::Process(process) => Ok(Follow::process(&session, &standing, session.process(process)?, from)),
+            Target::Exec(exec) => Ok(Follow::exec(&session, &standing, session.exec(exec)?, from, place)),
+            Target::Process(process) => {
+                Ok(Follow::process(&session, &standing, session.process(process)?, from, place))
+            }
         }
     }
 
@@ -125,7 +128,8 @@ impl Service {
         // Whoever listens from the start is waited for, so only one who comes later has to hurry.
         let free_bytes = if from == Cursor::default() { self.inner.config().journal_bytes_max / 8 } else { 0 };
         let backend = Arc::clone(&self.inner.backend);
-        Ok(Follow::exec(&session, &standing, exec, from).paced(backend, free_bytes))
+        let place = self.inner.take(&caller.tenant, Resource::Streams, 1)?;
+        Ok(Follow::exec(&session, &standing, exec, from, place).paced(backend, free_bytes))
     }
 
     /// Output of a command, or of the current run of a managed process, by byte range.
@@ -214,10 +218,12 @@ impl Inner {
         check(&call)?;
         caller.require(Scope::Exec)?;
         self.enabled()?;
+        self.check_writable()?;
+        let place = self.take(&caller.tenant, Resource::Execs, 1)?;
         self.check_quota(caller, id, request).await?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
         let (inner, caller) = (Arc::clone(self), caller.clone());
-        self.to_the_end(async move { inner.start_exec(&caller, session, call).await }).await
+        self.to_the_end(async move { inner.start_exec(&caller, session, call, place).await }).await
     }
 
     async fn start_exec(
@@ -225,12 +231,15 @@ impl Inner {
         caller: &Caller,
         session: Arc<Session>,
         call: ExecCall,
+        place: Held,
     ) -> Result<(Arc<Session>, Arc<Standing>, Arc<Exec>)> {
         let _used = session.start_use();
         let standing = self.wake(&session).await?;
         let config = session.config();
-        let wire = self.wire_request(&config, &standing.handle, &call)?;
+        let bytes_max = self.journal_bytes(&caller.tenant, self.config().journal_bytes_max);
+        let wire = self.wire_request(&config, &standing.handle, &call, bytes_max)?;
         let exec = Arc::new(self.new_exec(&session, &config, &wire, &call));
+        exec.holds(Some(place), self.budgets.hold(&caller.tenant, Resource::JournalBytes, 2 * bytes_max));
         if let Some(earlier) = claim(&session, &exec)? {
             return match earlier.underway().await.end.as_deref() {
                 Some(End::Refused(refusal)) => Err(refusal.replica()),
@@ -240,10 +249,12 @@ impl Inner {
         if let Some(query_id) = &caller.query_id {
             let _ = exec.query_id.set(query_id.clone());
         }
-        // The entry is on its way to the log before the command is to the box, and nobody is answered before both are there.
-        let noted = self.note_start(caller, &exec, &call);
-        let ((), launched) = tokio::join!(noted, self.launch(&session, &standing, &exec, &wire));
-        launched?;
+        if let Err(error) = self.note_start(caller, &exec, &call).await {
+            lock(&session.execs).remove(&exec.id);
+            exec.has_ended(End::Refused(error.replica()));
+            return Err(error);
+        }
+        self.launch(&session, &standing, &exec, &wire).await?;
         if let CallStdin::Bytes(bytes) = call.stdin {
             self.feed(&standing, &exec, bytes);
         }
@@ -251,15 +262,20 @@ impl Inner {
     }
 
     /// The request to the agent that a call means in a session.
-    fn wire_request(&self, config: &SessionConfig, handle: &Handle, call: &ExecCall) -> Result<ExecRequest> {
+    fn wire_request(
+        &self,
+        config: &SessionConfig,
+        handle: &Handle,
+        call: &ExecCall,
+        bytes_max: u64,
+    ) -> Result<ExecRequest> {
         let user = self.workload(handle, call.user.unwrap_or(config.user.user()));
-        let bytes_max = self.config().journal_bytes_max;
         let request = ExecRequest {
             env: environment_of(config, user, &call.env),
             cwd: workdir(config, call.workdir.as_ref()),
             stdin: if call.stdin == CallStdin::Empty { Stdin::Null } else { Stdin::Stream },
             terminal: call.terminal,
-            timeout_ms: deadline_ms(config, call),
+            timeout_ms: config.deadline_ms(call),
             user: call.user,
             output: match call.span {
                 ExecSpan::Main => Output::Journal { bytes_max },
@@ -285,10 +301,10 @@ impl Inner {
         })
     }
 
-    async fn note_start(&self, caller: &Caller, exec: &Exec, call: &ExecCall) {
+    async fn note_start(&self, caller: &Caller, exec: &Exec, call: &ExecCall) -> Result<()> {
         let entry = entry(caller, "exec", Outcome::Started, exec.session_id());
         let (target, command) = (Some(exec.id.to_string()), Some(call.program.argv().join(" ")));
-        self.audit(AuditEntry { target, command, ..entry }).await;
+        self.record(AuditEntry { target, command, ..entry }).await
     }
 
     /// Sends input to a command. Waits while it does not read.
@@ -434,18 +450,6 @@ pub(super) fn environment_of(
         environment::set(&mut env, name, value);
     }
     env
-}
-
-/// The deadline of a command in a session.
-fn deadline_ms(config: &SessionConfig, call: &ExecCall) -> Option<u64> {
-    // Somebody sits at a terminal; the deadlines of a profile are for commands.
-    let longest_ms = limits::TERMINAL_TIMEOUT_SEC * 1000;
-    match (call.span, call.terminal) {
-        // The session's life is its bound, as that of a managed process.
-        (ExecSpan::Output, _) => call.timeout_ms,
-        (ExecSpan::Main, Some(_)) => Some(call.timeout_ms.unwrap_or(longest_ms).min(longest_ms)),
-        (ExecSpan::Main, None) => Some(config.timeout_ms(call.timeout_ms)),
-    }
 }
 
 /// Where a command works.

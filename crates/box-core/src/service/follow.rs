@@ -5,6 +5,7 @@ use std::sync::Arc;
 use box_wire::Taken;
 use tokio::sync::watch;
 
+use super::Held;
 use super::exec::{Exec, News};
 use super::process::{Following, Process, State};
 use super::session::{Session, Standing, Use};
@@ -22,6 +23,7 @@ pub struct Follow {
     over: bool,
     pacing: Pacing,
     _used: Use,
+    _place: Held,
 }
 
 /// Whether the command waits for us.
@@ -49,9 +51,15 @@ struct Run {
 }
 
 impl Follow {
-    pub(super) fn exec(session: &Arc<Session>, standing: &Arc<Standing>, exec: Arc<Exec>, cursor: Cursor) -> Self {
+    pub(super) fn exec(
+        session: &Arc<Session>,
+        standing: &Arc<Standing>,
+        exec: Arc<Exec>,
+        cursor: Cursor,
+        place: Held,
+    ) -> Self {
         let news = exec.news();
-        Self::new(session, standing, Source::Exec { exec, news }, Cursor { run: 0, ..cursor })
+        Self::new(session, standing, Source::Exec { exec, news }, Cursor { run: 0, ..cursor }, place)
     }
 
     pub(super) fn process(
@@ -59,15 +67,17 @@ impl Follow {
         standing: &Arc<Standing>,
         process: Arc<Process>,
         cursor: Cursor,
+        place: Held,
     ) -> Self {
         let (states, following) = (process.states(), process.start_following());
         let source = Source::Process { process, states, run: None, _following: following };
-        Self::new(session, standing, source, cursor)
+        Self::new(session, standing, source, cursor, place)
     }
 
-    fn new(session: &Arc<Session>, standing: &Arc<Standing>, source: Source, cursor: Cursor) -> Self {
+    fn new(session: &Arc<Session>, standing: &Arc<Standing>, source: Source, cursor: Cursor, place: Held) -> Self {
         let (standing, session) = (Arc::clone(standing), Arc::clone(session));
-        Self { standing, _used: session.start_use(), session, source, cursor, over: false, pacing: Pacing::Off }
+        let (over, pacing, used) = (false, Pacing::Off, session.start_use());
+        Self { standing, session, source, cursor, over, pacing, _used: used, _place: place }
     }
 
     /// The same, for which the command waits when more than so many bytes were taken.

@@ -6,12 +6,13 @@ use crate::tasks::Start as _;
 use box_wire::{EndRecord, Ending, Event, ExecRequest, RefusalCode};
 use jiff::Timestamp;
 
-use super::Inner;
 use super::exec::{End, Exec};
 use super::execs::clipped_output;
 use super::session::{Phase, Session, Standing, lock};
+use super::{Inner, Resource};
 use crate::audit::{AuditEntry, Outcome};
 use crate::call::ExecStatus;
+use crate::caller::TenantId;
 use crate::link::{self, AttachedReader};
 use crate::store::{Change, Wait};
 use crate::{Error, Result, fault, limits};
@@ -231,8 +232,10 @@ impl Inner {
             tracing::error!(exec.id = %exec.id, error = %error, "the end of a command cannot be written down");
         }
         fault::point("exec_end_queued");
+        exec.settle_journal();
         if exec.process.is_none() {
             self.make_room(session, standing).await;
+            self.make_room_for_tenant(&session.key.tenant).await;
         }
     }
 
@@ -258,6 +261,14 @@ impl Inner {
         .await;
     }
 
+    /// Writes down what is about to be done. What cannot be written down is not done.
+    pub(super) async fn record(&self, entry: AuditEntry) -> Result<()> {
+        match &self.audit {
+            Some(log) => log.record(entry).await,
+            None => Ok(()),
+        }
+    }
+
     /// Appends to the audit log. What cannot be written is told once, where operators look.
     pub(super) async fn audit(&self, entry: AuditEntry) {
         let Some(log) = &self.audit else { return };
@@ -279,10 +290,39 @@ impl Inner {
     async fn make_room(&self, session: &Session, standing: &Standing) {
         let bytes_max = self.config().journal_session_bytes_max;
         for exec in superfluous(session, bytes_max, self.config().journal_bytes_max) {
-            if let Err(error) = standing.journal.remove(&exec.id).await {
-                tracing::warn!(exec.id = %exec.id, error = %error, "output of a finished command cannot be removed");
+            self.forget_output(session, standing, &exec).await;
+        }
+    }
+
+    async fn forget_output(&self, session: &Session, standing: &Standing, exec: &Exec) {
+        if let Err(error) = standing.journal.remove(&exec.id).await {
+            tracing::warn!(exec.id = %exec.id, error = %error, "output of a finished command cannot be removed");
+        }
+        self.discard(session, exec).await;
+    }
+
+    /// Forgets the oldest finished commands of a tenant while all its output takes more than it may.
+    async fn make_room_for_tenant(&self, tenant: &TenantId) {
+        let is_over = || self.budgets.held(tenant, Resource::JournalBytes) > self.config().journal_tenant_bytes_max;
+        if !is_over() {
+            return;
+        }
+        let sessions: Vec<_> = self.lock_sessions().values().filter(|it| it.key.tenant == *tenant).cloned().collect();
+        let mut finished: Vec<_> = sessions
+            .iter()
+            .flat_map(|session| {
+                let all: Vec<_> = lock(&session.execs).values().filter(|it| is_forgettable(it)).cloned().collect();
+                all.into_iter().map(move |exec| (session, exec))
+            })
+            .collect();
+        finished.sort_by(|(_, one), (_, other)| one.id.cmp(&other.id));
+        for (session, exec) in finished {
+            if !is_over() {
+                return;
             }
-            self.discard(session, &exec).await;
+            if let Ok(standing) = session.standing() {
+                self.forget_output(session, &standing, &exec).await;
+            }
         }
     }
 }
@@ -293,16 +333,20 @@ pub(super) enum Again {
     Ended(Box<End>),
 }
 
+/// Whether a command has ended and nobody but its session needs what it said.
+fn is_forgettable(exec: &Exec) -> bool {
+    !exec.is_running() && exec.process.is_none()
+}
+
 /// Finished commands beyond what a session keeps, oldest first.
 fn superfluous(session: &Session, bytes_max: u64, stream_bytes_max: u64) -> Vec<Arc<Exec>> {
     let execs = lock(&session.execs);
     // Ids begin with the time, so their order is the order in which the commands were started.
-    let finished: Vec<_> = execs.values().filter(|exec| !exec.is_running() && exec.process.is_none()).collect();
+    let finished: Vec<_> = execs.values().filter(|exec| is_forgettable(exec)).collect();
     let (mut count, mut bytes) = (0, 0_u64);
     let beyond = |exec: &&&Arc<Exec>| {
-        let news = exec.latest();
         count += 1;
-        bytes += news.stdout_bytes.min(stream_bytes_max) + news.stderr_bytes.min(stream_bytes_max);
+        bytes += exec.journal_bytes(stream_bytes_max);
         count > limits::FINISHED_EXECS_MAX || bytes > bytes_max
     };
     finished.iter().rev().filter(beyond).map(|exec| Arc::clone(exec)).collect()

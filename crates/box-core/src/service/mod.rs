@@ -4,6 +4,7 @@
 //! that outlasts a call runs in a tracked task: a caller who hangs up leaves nothing half-made. No lock is held while anything
 //! is waited for.
 
+mod budget;
 mod errands;
 mod exec;
 mod execs;
@@ -40,6 +41,7 @@ use tokio_util::task::TaskTracker;
 use crate::audit::AuditLog;
 use crate::cached::Cached;
 use crate::caller::{Caller, Scope, TenantId};
+use crate::disk::StateDisk;
 use crate::session::SessionId;
 use crate::skills::Skills;
 use crate::store::{SessionKey, Store};
@@ -47,6 +49,8 @@ use crate::{
     Backend, BackendName, BoxSpec, Capabilities, Error, Handle, ImagePolicy, Profile, Profiles, Result, limits,
 };
 
+use budget::Budgets;
+pub use budget::{Buffered, Held, Resource, TenantLimit};
 pub use errands::{ErrandBytes, ErrandCall, NO_INPUT};
 pub use follow::Follow;
 use mcp::Mcp;
@@ -74,6 +78,14 @@ pub struct ServiceConfig {
     pub journal_bytes_max: u64,
     /// Bytes of all finished commands of one session that are kept; the oldest go first.
     pub journal_session_bytes_max: u64,
+    /// Bytes of output of all commands of one tenant that are kept, running ones included.
+    pub journal_tenant_bytes_max: u64,
+    /// Most that one tenant may hold of what all share, once there are several.
+    pub tenant_share_percent: u64,
+    /// The directory on whose disk everything is kept. Stays what it was at the start.
+    pub state_dir: Option<PathBuf>,
+    /// What is kept free on that disk for deletions and the audit log; at most a tenth of it.
+    pub disk_reserve_mb: u64,
     /// The profiles that there are.
     pub profiles: Profiles,
     /// Profile of sessions that name none.
@@ -108,6 +120,10 @@ impl Default for ServiceConfig {
             output_limit_chars: 4000,
             journal_bytes_max: 16 << 20,
             journal_session_bytes_max: 256 << 20,
+            journal_tenant_bytes_max: 4 << 30,
+            tenant_share_percent: 50,
+            state_dir: None,
+            disk_reserve_mb: 256,
             profiles: Profiles::default(),
             default_profile: "default".to_owned(),
             default_workspace: None,
@@ -217,6 +233,7 @@ struct Inner {
     /// Told when the service stops.
     stopping: CancellationToken,
     watched: Watched,
+    budgets: Arc<Budgets>,
     /// What the backend said of itself lately.
     capabilities: Cached<Capabilities>,
     /// What others said of themselves lately.
@@ -251,6 +268,7 @@ impl Service {
             tasks: TaskTracker::new(),
             stopping: CancellationToken::new(),
             watched: Watched::default(),
+            budgets: Arc::default(),
             capabilities: Inner::looked_at(),
             named: Mutex::default(),
             surveys: Cached::new(limits::CAPABILITIES_AGE_MAX),
@@ -267,11 +285,11 @@ impl Service {
         Ok(service)
     }
 
-    /// Changes what can be changed while sessions live. The default workspace stays: where it really is was looked up at the start.
+    /// Changes what can be changed while sessions live. Where directories really are was looked up at the start.
     pub fn reload(&self, config: ServiceConfig) {
         let mut held = self.inner.config.write().unwrap_or_else(PoisonError::into_inner);
-        let default_workspace = held.default_workspace.clone();
-        *held = Arc::new(ServiceConfig { default_workspace, ..config });
+        let (default_workspace, state_dir) = (held.default_workspace.clone(), held.state_dir.clone());
+        *held = Arc::new(ServiceConfig { state_dir, default_workspace, ..config });
     }
 
     /// Where boxes live, unless something names another backend.
@@ -282,6 +300,12 @@ impl Service {
     /// Whether anything can be asked of sessions; if not, why. Asking costs nothing.
     pub fn presence(&self) -> Result<()> {
         self.inner.present()
+    }
+
+    /// Refuses what would write to the disk of the state directory while only its reserve is free, and what could not be written
+    /// down in the audit log.
+    pub fn check_writable(&self) -> Result<()> {
+        self.inner.check_writable()
     }
 
     /// Whether boxes can be made here, and what they hold. Looked at now and then: many ask, and looking costs.
@@ -346,6 +370,17 @@ impl Inner {
         match self.backend.presence() {
             Err(Error::Disabled) => Err(Error::Disabled),
             _ => Ok(()),
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        let config = self.config();
+        if let Some(directory) = &config.state_dir {
+            StateDisk::new(directory, config.disk_reserve_mb).check()?;
+        }
+        match self.audit.as_ref().and_then(|audit| audit.trouble()) {
+            Some(reason) => Err(Error::Unrecorded { reason }),
+            None => Ok(()),
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::session::{PortPlace, Use};
 use super::sessions::entry;
-use super::{Inner, Service};
+use super::{Held, Inner, Resource, Service};
 use crate::audit::{AuditEntry, Outcome};
 use crate::backend::AgentIo;
 use crate::caller::Caller;
@@ -24,6 +24,7 @@ use crate::{Error, Result, limits, link};
 pub struct PortStream {
     io: Box<dyn AgentIo>,
     _place: PortPlace,
+    _held: Held,
     _used: Use,
 }
 
@@ -68,11 +69,12 @@ impl Inner {
         let session = self.find(caller, id)?;
         session.made().await;
         let place = session.port_place().ok_or_else(too_many)?;
+        let held = self.take(&caller.tenant, Resource::Streams, 1)?;
         let (used, _standing, stream) = self.dial_for(&session).await?;
         let io = link::port(stream, port).await.map_err(|error| explain(error, id, port))?;
         let entry = AuditEntry { target: Some(port.to_string()), ..entry(caller, "port", Outcome::Started, id) };
         self.audit(entry).await;
-        Ok(PortStream { io, _place: place, _used: used })
+        Ok(PortStream { io, _place: place, _held: held, _used: used })
     }
 }
 

@@ -14,7 +14,7 @@ use super::execs::{environment_of, new_exec_id, workdir};
 use super::process::{Process, State};
 use super::session::{Session, Standing, lock};
 use super::sessions::{Lost, entry};
-use super::{Inner, Service};
+use super::{Inner, Resource, Service};
 use crate::audit::{AuditEntry, Outcome};
 use crate::call::{ExecInfo, Launch, ProcessCall, ProcessId, ProcessInfo, Replace, RestartPolicy};
 use crate::caller::{Caller, Scope, TenantId};
@@ -99,6 +99,7 @@ impl Inner {
         check(&call)?;
         caller.require(Scope::Exec)?;
         self.enabled()?;
+        self.check_writable()?;
         self.check_quota(caller, id, request).await?;
         let (session, _) = self.obtain(caller, id, request, Lost::Report).await?;
         let (inner, caller) = (Arc::clone(self), caller.clone());
@@ -115,8 +116,11 @@ impl Inner {
         let standing = self.wake(&session).await?;
         self.make_way(&session, &standing, &call).await?;
         let process = self.claim_process(caller, &session, call)?;
-        self.note_process(caller, &process).await;
-        match self.start_run(&session, &standing, &process).await {
+        let started = async {
+            self.note_process(caller, &process).await?;
+            self.start_run(&session, &standing, &process).await
+        };
+        match started.await {
             Ok(()) => {
                 self.supervise(&session, &standing, &process);
                 Ok((session, standing, process))
@@ -143,7 +147,7 @@ impl Inner {
 
     /// Puts a process into the session's list, in one step with looking whether its id is taken and there is room.
     fn claim_process(&self, caller: &Caller, session: &Session, call: ProcessCall) -> Result<Arc<Process>> {
-        let limit_reached = self.processes_limit_reached(caller);
+        let room = self.check_processes(caller);
         let cwd = session.with_config(|config| workdir(config, call.cwd.as_ref())).to_string();
         let mut processes = lock(&session.processes);
         if processes.get(&call.process_id).is_some_and(|process| process.is_running()) {
@@ -153,33 +157,27 @@ impl Inner {
                 what: "is already running; stop it first, or use another process_id".to_owned(),
             });
         }
-        if let Some(limit) = limit_reached {
-            return Err(Error::Capacity {
-                what: "managed process".to_owned(),
-                limit,
-                fix: "stop processes that are not needed, or raise max_managed_processes".to_owned(),
-            });
-        }
+        room?;
         let id = call.process_id.clone();
         let process = Arc::new(Process::new(session.key.clone(), call, cwd, State::default()));
         processes.insert(id, Arc::clone(&process));
         Ok(process)
     }
 
-    /// How many processes there may be, when there are as many.
-    fn processes_limit_reached(&self, caller: &Caller) -> Option<usize> {
+    /// Refuses one process too many.
+    fn check_processes(&self, caller: &Caller) -> Result<()> {
         let sessions = self.lock_sessions();
         let held = |counts: &dyn Fn(&TenantId) -> bool| {
             sessions.values().filter(|it| counts(&it.key.tenant)).map(|it| it.processes_running()).sum()
         };
-        caller.limit_reached(held, self.config().max_managed_processes, |ceiling| ceiling.max_managed_processes)
+        self.check_count(caller, Resource::ManagedProcesses, held, |ceiling| ceiling.max_managed_processes)
     }
 
-    async fn note_process(&self, caller: &Caller, process: &Process) {
+    async fn note_process(&self, caller: &Caller, process: &Process) -> Result<()> {
         let command = std::iter::once(&process.call.command).chain(&process.call.args).cloned().collect::<Vec<_>>();
         let entry = entry(caller, "start_process", Outcome::Started, &process.key.id);
         let (target, command) = (Some(process.call.process_id.to_string()), Some(command.join(" ")));
-        self.audit(AuditEntry { target, command, ..entry }).await;
+        self.record(AuditEntry { target, command, ..entry }).await
     }
 
     /// Starts a run of a process.
@@ -189,7 +187,9 @@ impl Inner {
         standing: &Arc<Standing>,
         process: &Arc<Process>,
     ) -> Result<()> {
-        let wire = self.run_request(session, standing, process)?;
+        let asked = process.call.journal_bytes_max.unwrap_or(self.config().journal_bytes_max);
+        let bytes_max = self.journal_bytes(&session.key.tenant, asked);
+        let wire = self.run_request(session, standing, process, bytes_max)?;
         let exec = Arc::new(Exec::new(ExecRow {
             key: session.key.clone(),
             info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), session.backend(), &wire.program),
@@ -200,6 +200,7 @@ impl Inner {
             idempotency: None,
             note: None,
         }));
+        exec.holds(None, self.budgets.hold(&session.key.tenant, Resource::JournalBytes, 2 * bytes_max));
         lock(&session.execs).insert(exec.id.clone(), Arc::clone(&exec));
         for old in process.add_run(Arc::clone(&exec)) {
             let _ = standing.journal.remove(&old.id).await;
@@ -214,7 +215,13 @@ impl Inner {
         Ok(())
     }
 
-    fn run_request(&self, session: &Session, standing: &Standing, process: &Process) -> Result<ExecRequest> {
+    fn run_request(
+        &self,
+        session: &Session,
+        standing: &Standing,
+        process: &Process,
+        bytes_max: u64,
+    ) -> Result<ExecRequest> {
         let call = &process.call;
         let (env, cwd) = session.with_config(|config| {
             let user = self.workload(&standing.handle, config.user.user());
@@ -223,7 +230,7 @@ impl Inner {
         let request = ExecRequest {
             env,
             stdin: Stdin::Stream,
-            output: Output::Journal { bytes_max: call.journal_bytes_max.unwrap_or(self.config().journal_bytes_max) },
+            output: Output::Journal { bytes_max },
             ..ExecRequest::new(new_exec_id()?, program(call, &cwd)?)
         };
         // A login shell makes its directory itself, so it starts where there always is one.
@@ -288,6 +295,7 @@ impl Inner {
         standing: &Arc<Standing>,
         process: &Arc<Process>,
     ) -> Result<()> {
+        self.check_writable()?;
         for workspace in &standing.workspaces {
             workspace.check(QuotaMoment::Before).await?;
         }

@@ -19,6 +19,9 @@ pub(super) fn start(inner: &Arc<Inner>) {
                 () = tokio::time::sleep(inner.config().reap_every) => {}
             }
             reap(&inner).await;
+            if let Some(audit) = inner.audit.as_ref().filter(|audit| audit.trouble().is_some()) {
+                audit.retry().await;
+            }
         }
     });
 }

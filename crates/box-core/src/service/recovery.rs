@@ -13,13 +13,14 @@ use crate::tasks::Start as _;
 use box_wire::{BoxId, ExecId};
 use tokio::task::JoinSet;
 
-use super::Inner;
 use super::exec::Exec;
 use super::execs::workdir;
 use super::journalled::Again;
 use super::kept::Kept;
 use super::process::{Process, State};
 use super::session::{Phase, Session, Standing, lock};
+use super::{Inner, Resource};
+use crate::caller::TenantId;
 use crate::session::SessionState;
 use crate::store::{Change, ExecRow, ProcessRow, SessionKey, SessionRow, Wait};
 use crate::{Backend, BackendName, Error, Handle, Liveness, Result, fault, link};
@@ -355,6 +356,7 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     fault::point("recovery_adopted");
     for row in execs {
         let exec = Arc::new(Exec::new(row));
+        hold_again(inner, &session.key.tenant, &exec);
         lock(&session.execs).insert(exec.id.clone(), exec);
     }
     let known: Vec<_> = lock(&session.execs).values().cloned().collect();
@@ -367,6 +369,16 @@ async fn take_over(inner: &Arc<Inner>, memory: Memory, standing: &Arc<Standing>)
     }
     inner.watch_workspaces(&session, standing);
     session.set_unsettled(false);
+}
+
+/// Counts a command that was found again for its tenant. How much output it may keep was decided by an earlier server; at most what
+/// is usual now.
+fn hold_again(inner: &Inner, tenant: &TenantId, exec: &Exec) {
+    let bytes_max = inner.config().journal_bytes_max;
+    let bytes = if exec.is_running() { 2 * bytes_max } else { exec.journal_bytes(bytes_max) };
+    let is_command = exec.is_running() && exec.process.is_none();
+    let place = is_command.then(|| inner.budgets.hold(tenant, Resource::Execs, 1));
+    exec.holds(place, inner.budgets.hold(tenant, Resource::JournalBytes, bytes));
 }
 
 async fn listen_again(inner: &Arc<Inner>, session: &Arc<Session>, standing: &Arc<Standing>, exec: &Arc<Exec>) {

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::kept::Kept;
 use super::session::{Phase, Session, Standing, lost};
-use super::{Inner, Service, ServiceConfig, StopMode, recovery};
+use super::{Inner, Resource, Service, ServiceConfig, StopMode, recovery};
 use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
 use crate::caller::{Caller, Scope, TenantId};
@@ -262,6 +262,7 @@ impl Inner {
             return Err(Error::SessionNotFound { session: key.id.clone() });
         }
         // Everything that can be refused is refused before there is anything to undo.
+        self.check_writable()?;
         let (config, spec) = self.decide(caller, request)?;
         let spec = BoxSpec { session: Some(key.id.to_string()), ..spec };
         if spec.backend.is_none() {
@@ -273,13 +274,7 @@ impl Inner {
             return existing(session, caller, request, &settings);
         }
         let held = |counts: &dyn Fn(&TenantId) -> bool| sessions.keys().filter(|key| counts(&key.tenant)).count();
-        if let Some(limit) = caller.limit_reached(held, settings.max_sessions, |ceiling| ceiling.max_sessions) {
-            return Err(Error::Capacity {
-                what: "session".to_owned(),
-                limit,
-                fix: "delete sessions that are not needed, or raise max_sessions".to_owned(),
-            });
-        }
+        self.check_count(caller, Resource::Sessions, held, |ceiling| ceiling.max_sessions)?;
         let session = Arc::new(Session::new(key.clone(), box_id, self.backend_for(&spec).name(), config));
         sessions.insert(key.clone(), Arc::clone(&session));
         Ok(Found::New(session, Box::new(spec)))
@@ -376,11 +371,15 @@ impl Inner {
     }
 
     async fn destroy(&self, session: &Session) {
-        let intent = self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await;
+        // On a full disk nothing can be written before something was removed. Without the intent, the next start finds the session
+        // as it was, and its box lost.
+        if let Err(error) = self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await {
+            tracing::warn!(session.id = %session.key.id, error = %error, "failed to write the intent to remove a session");
+        }
         fault::point("destroy_intent_written");
-        let destroyed = match (intent, session.phase()) {
-            (Ok(()), Phase::Destroying(Some(standing))) => self.backend.destroy(&standing.handle).await,
-            (intent, _) => intent,
+        let destroyed = match session.phase() {
+            Phase::Destroying(Some(standing)) => self.backend.destroy(&standing.handle).await,
+            _ => Ok(()),
         };
         fault::point("session_box_destroyed");
         match destroyed {

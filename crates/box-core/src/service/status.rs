@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::session::lock;
-use super::{Inner, Service};
+use super::{Inner, Service, TenantLimit};
 use crate::backend::Surveyed;
 use crate::caller::{Caller, Scope};
 use crate::{BackendName, Capabilities, Error, Result};
@@ -42,6 +42,8 @@ pub struct StatusInfo {
     pub max_sessions: usize,
     /// Most managed processes at once, of all tenants together.
     pub max_managed_processes: usize,
+    /// What the caller's tenant holds of what all tenants share, and how much it may hold.
+    pub limits: Vec<TenantLimit>,
     /// The version of this program.
     pub version: String,
     /// Since when the service runs.
@@ -120,7 +122,9 @@ impl Service {
         let (backend, found) = self.backend_info(caller).await?;
         let sessions = self.inner.sessions_of(caller);
         let config = self.inner.config();
-        let standing = Condition::of(self.inner.present(), &found);
+        let standing = Condition::of(self.inner.present().and_then(|()| self.inner.check_writable()), &found);
+        let processes: usize = sessions.iter().map(|session| session.processes_running()).sum();
+        let limits = self.inner.tenant_limits(&caller.tenant, sessions.len() as u64, processes as u64);
         Ok(StatusInfo {
             enabled: standing.enabled,
             available: standing.available,
@@ -130,11 +134,12 @@ impl Service {
             default_profile: config.default_profile.clone(),
             recent_error_count: self.inner.watched.errors_of(&caller.tenant).len(),
             active_sessions: sessions.len(),
-            managed_processes: sessions.iter().map(|session| session.processes_running()).sum(),
+            managed_processes: processes,
             execs_running: sessions.iter().map(|session| session.execs_running()).sum(),
             session_ttl_sec: config.session_ttl_sec,
             max_sessions: config.max_sessions,
             max_managed_processes: config.max_managed_processes,
+            limits,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_at: self.inner.started_at,
         })
@@ -157,6 +162,9 @@ impl Condition {
         let (reason, fix) = match presence {
             Ok(()) if found.available => (None, None),
             Err(Error::Unavailable { reason, fix, .. }) => (Some(reason), Some(fix)),
+            Err(error @ (Error::DiskFull { .. } | Error::Unrecorded { .. } | Error::Io { .. })) => {
+                (Some(error.to_string()), None)
+            }
             _ => found.absence().map_or((Some(String::new()), None), |(reason, fix)| (Some(reason), Some(fix))),
         };
         let fix = fix.filter(|fix| !fix.is_empty());

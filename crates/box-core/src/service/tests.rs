@@ -166,6 +166,10 @@ impl Store for Memory {
     }
 }
 
+pub(super) async fn barren_service() -> Service {
+    service(Barren::default(), &Arc::default()).await
+}
+
 async fn service(backend: impl Backend + 'static, store: &Arc<Memory>) -> Service {
     let store = Arc::clone(store) as Arc<dyn Store>;
     Service::open(Arc::new(backend), store, None, ServiceConfig::default()).await.unwrap()

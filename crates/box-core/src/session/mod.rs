@@ -97,6 +97,9 @@ pub struct KeptDirectory {
     pub mount_path: GuestPath,
     /// Most that it may hold.
     pub quota_mb: u64,
+    /// What the box may do with it.
+    #[serde(default)]
+    pub mode: HostPathMode,
 }
 
 /// What a box may do with its workspace.

@@ -295,7 +295,9 @@ impl KeptDirectory {
     pub(crate) fn mount(&self) -> MountSpec {
         let source = PathBuf::from(&self.host_path);
         let origin = Origin::Kept(source.clone());
-        MountSpec { source, target: self.mount_path.clone(), mode: MountMode::Rw, origin }
+        // Nothing is kept without being mounted.
+        let mode = self.mode.mounted().unwrap_or(MountMode::Ro);
+        MountSpec { source, target: self.mount_path.clone(), mode, origin }
     }
 }
 

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use box_wire::{GuestPath, Invalid, exec::check_env, limits as wire_limits};
 
 use super::request::{LoneMountPath, check_ttl};
+use super::{HostPathMode, KeptDirectory};
 use super::{SessionConfig, SessionRequest};
-use crate::profile::LockedField;
+use crate::call::{ExecCall, ExecSpan};
+use crate::profile::{LockedField, TIMEOUT_SEC_MAX};
 use crate::{Profile, Profiles, Result, ServiceConfig, TenantId, limits};
 
 /// What the operator decided for sessions that do not say otherwise.
@@ -52,6 +54,7 @@ impl SessionRequest {
         let asked = self.without(&profile.locked);
         let quota_mb = [profile.workspace_quota_mb, defaults.workspace_quota_mb.unwrap_or(0)];
         let extra_mounts = asked.all_mounts().unwrap_or_default();
+        let volumes = volumes_in(profile, &asked.rules.volumes)?;
         let config = SessionConfig {
             profile: profile.name.clone(),
             network: asked.network.unwrap_or(profile.network),
@@ -64,7 +67,7 @@ impl SessionRequest {
             },
             extra_mounts,
             kept: asked.rules.kept,
-            volumes: asked.rules.volumes,
+            volumes,
             cpus: asked.cpus.unwrap_or(profile.cpus),
             memory_mb: asked.memory_mb.unwrap_or(profile.memory_mb),
             pids_limit: asked.pids_limit.unwrap_or(profile.pids_limit),
@@ -121,7 +124,8 @@ impl SessionRequest {
                 LockedField::ReadOnlyRootfs => asked.read_only_rootfs = None,
                 LockedField::WorkspaceQuotaMb => asked.workspace_quota_mb = None,
                 LockedField::Persistent => asked.persistent = None,
-                LockedField::TtlSec => asked.ttl_sec = None,
+                // A persistent session has no idle time.
+                LockedField::TtlSec => (asked.ttl_sec, asked.persistent) = (None, None),
                 LockedField::TimeoutSec => {}
             }
         }
@@ -151,6 +155,25 @@ impl SessionConfig {
         asked.unwrap_or(usual).min(self.timeout_sec_max.saturating_mul(1000))
     }
 
+    /// The deadline of a command, whichever door starts it. None where only the life of the session bounds it.
+    pub fn deadline_ms(&self, call: &ExecCall) -> Option<u64> {
+        if self.locked.contains(&LockedField::TimeoutSec) {
+            return Some(self.timeout_ms(None));
+        }
+        // Somebody sits at a terminal; the deadlines of a profile are for commands.
+        let terminal_ms = limits::TERMINAL_TIMEOUT_SEC * 1000;
+        let longest_ms = self.timeout_sec_max.saturating_mul(1000);
+        match (call.span, call.terminal) {
+            (ExecSpan::Output, _) => {
+                let is_bounded = self.timeout_sec_max < TIMEOUT_SEC_MAX;
+                let asked = call.timeout_ms.map(|asked| asked.min(longest_ms));
+                asked.or_else(|| is_bounded.then_some(longest_ms))
+            }
+            (ExecSpan::Main, Some(_)) => Some(call.timeout_ms.unwrap_or(terminal_ms).min(terminal_ms)),
+            (ExecSpan::Main, None) => Some(self.timeout_ms(call.timeout_ms)),
+        }
+    }
+
     fn validate(&self) -> Result<()> {
         check_ttl(self.ttl_sec)?;
         if self.env.len() > wire_limits::ENVIRONMENT_ENTRIES_MAX {
@@ -162,6 +185,16 @@ impl SessionConfig {
         }
         Ok(())
     }
+}
+
+/// Volumes as a profile lets a session have them. What was stored there is missed, so a lock that keeps them away is told.
+fn volumes_in(profile: &Profile, asked: &[KeptDirectory]) -> Result<Vec<KeptDirectory>> {
+    let mode = if profile.locks(LockedField::HostPathMode) { profile.host_path_mode } else { HostPathMode::Rw };
+    if !asked.is_empty() && (profile.locks(LockedField::ExtraMounts) || mode == HostPathMode::None) {
+        let allowed = format!("none: profile {} locks mounts", profile.name);
+        return Err(Invalid::new("volumes", asked.len(), allowed).into());
+    }
+    Ok(asked.iter().map(|volume| KeptDirectory { mode: volume.mode.min(mode), ..volume.clone() }).collect())
 }
 
 #[cfg(test)]

@@ -208,3 +208,33 @@ fn options_that_make_no_sense_are_refused_by_name() {
     }
     assert!(!scratch.dir().exists(), "nothing was made");
 }
+
+#[tokio::test]
+async fn whoever_must_not_act_unseen_is_told_that_an_entry_is_not_written() {
+    let scratch = Scratch::new();
+    let log = scratch.open(AuditOptions { file_bytes_max: 1024, ..AuditOptions::default() });
+    log.record(entry("one")).await.unwrap();
+    assert_eq!(scratch.entries().len(), 1, "it is in the file before anybody acts");
+    // The next file cannot be begun.
+    let aside = scratch.dir().with_extension("aside");
+    fs::rename(scratch.dir(), &aside).unwrap();
+    let mut refused = 0;
+    for number in 0..10 {
+        match log.record(entry(&format!("more {number}"))).await {
+            Ok(()) => assert_eq!(refused, 0),
+            Err(error) => {
+                assert_eq!(error.code(), "audit_unavailable", "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && log.trouble().is_some());
+    fs::rename(&aside, scratch.dir()).unwrap();
+    log.retry().await;
+    log.flush().await.unwrap();
+    assert_eq!(log.trouble(), None);
+    drop(log);
+    let missing = format!("{refused} entries before this one");
+    assert!(scratch.entries().iter().any(|entry| entry["detail"].as_str().is_some_and(|it| it.contains(&missing))));
+    assert_eq!(scratch.verify().problem, None);
+}

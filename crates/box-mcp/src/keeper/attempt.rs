@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use box_core::call::{ExecCall, ExecResult, ExecStatus};
 use box_core::mcp::{McpErrorPhase, McpLogSource, McpServerName};
+use box_core::service::Buffered;
 use box_core::session::{KeptDirectory, SessionInfo};
 use box_core::tasks::Start as _;
 use box_core::{Error, Service, SessionRequest};
@@ -196,6 +197,11 @@ impl Attempt {
         self.blocking(move || lodging.call(&defined, &stdio, &edition)).await
     }
 
+    /// What long messages of the server are charged to.
+    fn buffered(&self) -> Buffered {
+        self.parts.service.buffered(&self.defined.key.tenant)
+    }
+
     /// The process that the server has in a session.
     pub(super) fn line(&self, lodging: &Lodging) -> Result<Line, Trouble> {
         let process = process_id(&self.defined).map_err(Trouble::of(McpErrorPhase::ProcessStart))?;
@@ -253,7 +259,8 @@ impl Attempt {
         };
         let (reader, writer) = tokio::io::split(stream);
         // Boxed: it is large, and everything around it would be.
-        let connecting = Box::pin(Upstream::over_streams(self.name(), reader, writer, &self.parts.tasks));
+        let connecting =
+            Box::pin(Upstream::over_streams(self.name(), reader, writer, Some(self.buffered()), &self.parts.tasks));
         let connecting = tokio::time::timeout(INITIALIZE_TIMEOUT.min(self.startup_timeout()), connecting);
         match self.unless_given_up(McpErrorPhase::McpInit, connecting).await? {
             Ok(Ok(upstream)) => {
@@ -306,7 +313,9 @@ impl Attempt {
         self.seen.lives_in(None);
         tell(news, News::Started).await;
         let connecting = async {
-            let connected = Upstream::over_streams(name, child.reader, child.writer, &self.parts.tasks).await?;
+            let connected =
+                Upstream::over_streams(name, child.reader, child.writer, Some(self.buffered()), &self.parts.tasks)
+                    .await?;
             child.life.lasts_as_long_as(connected.clone(), &self.parts.tasks);
             Ok(connected)
         };

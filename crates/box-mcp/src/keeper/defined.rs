@@ -112,7 +112,8 @@ impl Defined {
         Caller {
             subject: format!("mcp:{}", self.key.name),
             tenant: self.key.tenant.clone(),
-            scopes: [Scope::Exec].into(),
+            // Sessions of servers are for admins only.
+            scopes: [Scope::Exec, Scope::Admin].into(),
             ceiling: None,
             profile: self.author.profile.clone(),
             mcp: McpAccess::default(),

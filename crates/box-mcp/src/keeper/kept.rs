@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use box_core::quota::{Quota, measure};
-use box_core::session::KeptDirectory;
+use box_core::session::{HostPathMode, KeptDirectory};
 use box_core::{Dimension, Error, Result, SafeRoot, SessionId, TenantId};
 use box_wire::GuestPath;
 
@@ -52,6 +52,7 @@ impl Keep {
             host_path: host_path.map_err(unreadable)?,
             mount_path: GuestPath::parse("kept", MOUNTED)?,
             quota_mb: self.quota_mb,
+            mode: HostPathMode::Rw,
         };
         let quota = Quota::of_mb(self.quota_mb);
         // What cannot be counted, because a box has shut its directories, is too much.

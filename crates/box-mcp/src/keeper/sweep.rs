@@ -118,7 +118,8 @@ fn caller(tenant: &TenantId) -> Caller {
     Caller {
         subject: "mcp".to_owned(),
         tenant: tenant.clone(),
-        scopes: [Scope::Exec].into(),
+        // Sessions of servers are for admins only.
+        scopes: [Scope::Exec, Scope::Admin].into(),
         ceiling: None,
         profile: None,
         mcp: box_core::mcp::McpAccess::default(),

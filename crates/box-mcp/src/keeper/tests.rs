@@ -6,13 +6,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use box_core::backend::Standby;
 use box_core::mcp::{McpAccess, McpErrorPhase, McpServerInfo, McpServers, McpStatus, McpSwitch, McpTested};
+use box_core::service::Resource;
 use box_core::store::{Change, Loaded, McpServerRow, SandboxRow, TemplateRow, VolumeRow, Wait};
 use box_core::token::TokenRow;
 use box_core::{BackendName, Scope, ServiceConfig};
+use rmcp::RoleClient;
+use rmcp::transport::Transport;
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
 
 use super::*;
 use crate::gateway::View;
+use crate::stdio::{Garbage, Stdio};
 use crate::testing::{Client, House};
 
 /// A server of what every Python brings along.
@@ -261,4 +266,38 @@ async fn a_test_of_what_does_not_work_is_a_report() {
     assert!(!format!("{remote:?}").contains("sesame"));
     assert!(keeper.list(&me()).await.unwrap().is_empty());
     keeper.close().await;
+}
+
+#[tokio::test]
+async fn servers_of_one_tenant_do_not_take_all_memory_with_lines_that_never_end() {
+    let backend = Arc::new(Standby::disabled(BackendName::Native));
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let service = Service::open(backend, store, None, ServiceConfig::default()).await.unwrap();
+    service.set_shared(true);
+    let held = async || {
+        let told = service.status(&me()).await.unwrap().limits;
+        told.into_iter().find(|limit| limit.resource == Resource::BufferedBytes).unwrap()
+    };
+    let (mut writers, mut readers) = (Vec::new(), Vec::new());
+    for _ in 0..24 {
+        let (ours, theirs) = tokio::io::duplex(256 << 10);
+        let (reader, writer) = tokio::io::split(ours);
+        let buffered = service.buffered(&me().tenant);
+        let mut stdio = Stdio::new(reader, writer, Garbage::default()).charged(Some(buffered));
+        readers.push(tokio::spawn(async move { Transport::<RoleClient>::receive(&mut stdio).await.is_none() }));
+        writers.push(theirs);
+    }
+    let piece = vec![b'x'; 1 << 20];
+    for writer in &mut writers {
+        for _ in 0..15 {
+            writer.write_all(&piece).await.unwrap();
+        }
+    }
+    let told = held().await;
+    assert!(told.held > 0 && told.held <= told.limit && told.limit == told.whole / 2, "{told:?}");
+    drop(writers);
+    for reader in readers {
+        assert!(reader.await.unwrap(), "an unfinished line is no message");
+    }
+    assert_eq!(held().await.held, 0);
 }

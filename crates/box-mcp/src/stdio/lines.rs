@@ -2,6 +2,7 @@
 
 use std::io;
 
+use box_core::service::Buffered;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 /// How much of the beginning and the end of a dropped line is looked at for the id of the answer.
@@ -9,6 +10,12 @@ const EDGE_BYTES: usize = 256;
 
 /// A buffer that grew for one long line is given back afterwards if it is larger than this.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// A line of at most this length is not charged to anybody.
+const FREE_BYTES: usize = 64 << 10;
+
+/// Longer ones are charged in such steps.
+const CHARGED_BYTES: usize = 256 << 10;
 
 /// What was read.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,6 +41,8 @@ pub(super) struct Lines<R> {
     dropped: Option<Edges>,
     /// Whether `line` was handed out and is to be forgotten.
     told: bool,
+    /// What a long line is charged to.
+    buffered: Option<Buffered>,
 }
 
 /// Beginning and end of a line that is too long.
@@ -51,7 +60,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             bytes_max,
             dropped: None,
             told: false,
+            buffered: None,
         }
+    }
+
+    /// Charges long lines to a tenant. What it has no room for is dropped like a line that is too long.
+    pub(super) fn charge(&mut self, buffered: Option<Buffered>) {
+        self.buffered = buffered;
     }
 
     /// The next line.
@@ -65,7 +80,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let newline = memchr::memchr(b'\n', available);
             let taken = newline.map_or(available.len(), |at| at + 1);
             let piece = available.get(..newline.unwrap_or(taken)).unwrap_or_default();
-            take(&mut self.line, &mut self.dropped, piece, self.bytes_max);
+            let fits = has_room(self.buffered.as_mut(), self.line.len() + piece.len());
+            let bytes_max = if fits { self.bytes_max } else { 0 };
+            take(&mut self.line, &mut self.dropped, piece, bytes_max);
+            if self.dropped.is_some() {
+                has_room(self.buffered.as_mut(), 0);
+            }
             self.reader.consume(taken);
             if newline.is_some() {
                 break;
@@ -82,8 +102,15 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         if std::mem::take(&mut self.told) {
             self.line.clear();
             self.line.shrink_to(KEPT_BYTES_MAX);
+            has_room(self.buffered.as_mut(), 0);
         }
     }
+}
+
+/// Whether a line of so many bytes can be held. Short ones are not worth counting.
+fn has_room(buffered: Option<&mut Buffered>, bytes: usize) -> bool {
+    let charged = if bytes <= FREE_BYTES { 0 } else { bytes.next_multiple_of(CHARGED_BYTES) };
+    buffered.is_none_or(|buffered| buffered.resize(charged).is_ok())
 }
 
 /// Adds a piece to the line, or to what is known of a line that is too long.

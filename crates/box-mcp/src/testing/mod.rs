@@ -62,7 +62,7 @@ impl House {
         let (mut there, theirs) = tokio::io::duplex(STREAM_BYTES);
         let wire = self.tasks.spawn(async move { drop(tokio::io::copy_bidirectional(&mut here, &mut there).await) });
         let (reader, writer) = tokio::io::split(ours);
-        let connecting = Upstream::over_streams(name.parse().unwrap(), reader, writer, &self.tasks);
+        let connecting = Upstream::over_streams(name.parse().unwrap(), reader, writer, None, &self.tasks);
         let (upstream, running) = tokio::join!(connecting, server.serve(theirs));
         self.registry.insert(&Caller::local().tenant, upstream.unwrap());
         self.tasks.spawn(running.unwrap().waiting());
@@ -101,7 +101,7 @@ pub(crate) async fn connect(
 ) -> (Upstream, RunningService<RoleServer, Everything>) {
     let (ours, theirs) = tokio::io::duplex(STREAM_BYTES);
     let (reader, writer) = tokio::io::split(ours);
-    let connecting = Upstream::over_streams(name.parse().unwrap(), reader, writer, tasks);
+    let connecting = Upstream::over_streams(name.parse().unwrap(), reader, writer, None, tasks);
     let (upstream, running) = tokio::join!(connecting, server.serve(theirs));
     (upstream.unwrap(), running.unwrap())
 }

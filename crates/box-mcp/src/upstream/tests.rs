@@ -16,7 +16,8 @@ impl ByHand {
         let (ours, theirs) = tokio::io::duplex(1 << 12);
         let (reader, writer) = tokio::io::split(ours);
         let tasks = tasks.clone();
-        let connecting = async move { Upstream::over_streams("odd".parse().unwrap(), reader, writer, &tasks).await };
+        let connecting =
+            async move { Upstream::over_streams("odd".parse().unwrap(), reader, writer, None, &tasks).await };
         (Self { stream: BufReader::new(theirs) }, connecting)
     }
 

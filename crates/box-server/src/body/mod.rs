@@ -9,6 +9,8 @@ use std::cell::Cell;
 use axum::body::BodyDataStream;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::response::{IntoResponse, Response};
+use box_core::service::Buffered;
+use box_core::{Caller, Service, TenantId};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use http::{HeaderMap, StatusCode, header, request::Parts};
@@ -33,6 +35,20 @@ pub(crate) struct Body<T>(pub(crate) T);
 /// The part of a URL behind `?`.
 #[derive(Debug)]
 pub(crate) struct Params<T>(pub(crate) T);
+
+/// Whose memory a body takes until it is whole. It travels in the extensions of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct ChargedTo {
+    service: Service,
+    tenant: TenantId,
+}
+
+impl ChargedTo {
+    /// The tenant of a caller.
+    pub(crate) fn new(service: &Service, caller: &Caller) -> Self {
+        Self { service: service.clone(), tenant: caller.tenant.clone() }
+    }
+}
 
 /// A body as it came.
 #[derive(Debug)]
@@ -157,11 +173,13 @@ pub(crate) fn check_is_json(headers: &HeaderMap) -> Result<(), Failure> {
 /// Reads a body that is neither too large nor too slow.
 pub(crate) async fn read_all(request: Request, bytes_max: usize) -> Result<Bytes, Failure> {
     let announced = announced(request.headers());
+    let charged = request.extensions().get::<ChargedTo>();
+    let buffered = charged.map(|charged| charged.service.buffered(&charged.tenant));
     let mut pieces = request.into_body().into_data_stream();
     if announced.is_some_and(|bytes| bytes > bytes_max as u64) {
         return Err(too_large(&mut pieces, bytes_max).await);
     }
-    let whole = timeout(limits::BODY_TIME_MAX, read_pieces(&mut pieces, bytes_max)).await;
+    let whole = timeout(limits::BODY_TIME_MAX, read_pieces(&mut pieces, bytes_max, buffered)).await;
     match whole.unwrap_or_else(|_| Err(too_slow()))? {
         Some(whole) => Ok(whole),
         None => Err(too_large(&mut pieces, bytes_max).await),
@@ -181,12 +199,19 @@ pub(crate) async fn next_piece(pieces: &mut BodyDataStream) -> Result<Option<Byt
 }
 
 /// A whole body; nothing when it is too large.
-async fn read_pieces(pieces: &mut BodyDataStream, bytes_max: usize) -> Result<Option<Bytes>, Failure> {
+async fn read_pieces(
+    pieces: &mut BodyDataStream,
+    bytes_max: usize,
+    mut buffered: Option<Buffered>,
+) -> Result<Option<Bytes>, Failure> {
     let mut whole = BytesMut::new();
     loop {
         let Some(piece) = next_piece(pieces).await? else { return Ok(Some(whole.freeze())) };
         if whole.len() + piece.len() > bytes_max {
             return Ok(None);
+        }
+        if let Some(buffered) = &mut buffered {
+            buffered.resize(whole.len() + piece.len())?;
         }
         whole.extend_from_slice(&piece);
     }

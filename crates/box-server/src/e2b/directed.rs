@@ -17,6 +17,7 @@ use subtle::ConstantTimeEq;
 
 use super::refusal::Refusal;
 use crate::app::App;
+use crate::body::ChargedTo;
 use crate::seats;
 
 /// The header with what opens the inside of a sandbox.
@@ -84,7 +85,9 @@ impl FromRequestParts<App> for Directed {
         let addressed = addressed(parts)?;
         check_access(&addressed.row, parts)?;
         seats::trust(&parts.extensions);
-        addressed.reach(app).await
+        let directed = addressed.reach(app).await?;
+        parts.extensions.insert(ChargedTo::new(app.service(), &directed.caller));
+        Ok(directed)
     }
 }
 

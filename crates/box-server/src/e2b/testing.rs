@@ -177,7 +177,12 @@ impl Backend for Still {
 
 /// A service with such boxes.
 pub(crate) async fn service(backend: Arc<Still>, store: Arc<dyn Store>) -> Service {
-    Service::open(backend, store, None, ServiceConfig::default()).await.unwrap()
+    service_with(backend, store, ServiceConfig::default()).await
+}
+
+/// The same, with what the operator says.
+pub(crate) async fn service_with(backend: Arc<Still>, store: Arc<dyn Store>, config: ServiceConfig) -> Service {
+    Service::open(backend, store, None, config).await.unwrap()
 }
 
 /// Makes a sandbox that the door knows of.

@@ -52,19 +52,21 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<LiveView> {
         (status = 503, description = "They cannot; `error` says why", body = ReadyView)))]
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
     let mut ready = app.langbot().ready().await;
-    let is_ready = !app.closing().is_cancelled() && ready.get("ready") == Some(&Value::Bool(true));
+    let writable = app.service().check_writable();
+    let is_ready = !app.closing().is_cancelled() && writable.is_ok() && ready.get("ready") == Some(&Value::Bool(true));
     ready.insert("ready".to_owned(), json!(is_ready));
     ready.insert("resources".to_owned(), json!(resources(&app)));
     if is_ready {
         return Json(ready).into_response();
     }
-    let message = match ready.remove("error") {
+    let message = match (ready.remove("error"), &writable) {
         _ if app.closing().is_cancelled() => json!("the server is stopping"),
-        Some(error) => error,
-        None => json!("no box can be made here; /v1/backend says why"),
+        (Some(error), _) => error,
+        (None, Err(error)) => json!(error.to_string()),
+        (None, Ok(())) => json!("no box can be made here; /v1/backend says why"),
     };
-    let code = match app.service().presence() {
-        Err(error @ Error::Disabled) => error.code(),
+    let code = match (app.service().presence(), writable) {
+        (Err(error @ Error::Disabled), _) | (Ok(()), Err(error)) => error.code(),
         _ => "backend_unavailable",
     };
     ready.insert("error".to_owned(), json!({ "code": code, "message": message }));

@@ -101,7 +101,7 @@ async fn install_of(
 ) -> Result<Response, Failure> {
     let (request, selection) = (query.request(filename), query.selection());
     let install = move |store: &SkillStore| store.install_zip(&archive, &request, &selection);
-    let skills = app.skills().with_store(caller, install).await?;
+    let skills = app.skills().adding(app.service(), caller, install).await?;
     let skills: Vec<SkillView> = skills.into_iter().map(SkillView::from).collect();
     Ok((StatusCode::CREATED, Json(skills)).into_response())
 }

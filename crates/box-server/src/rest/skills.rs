@@ -32,7 +32,7 @@ pub(crate) async fn create(
     Body(body): Body<SkillBody>,
 ) -> Result<(StatusCode, Json<SkillView>), Failure> {
     let new = body.into_new();
-    let skill = app.skills().with_store(&caller, move |store| store.create(&new)).await?;
+    let skill = app.skills().adding(app.service(), &caller, move |store| store.create(&new)).await?;
     Ok((StatusCode::CREATED, Json(skill.into())))
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn update(
     Body(body): Body<SkillBody>,
 ) -> Result<Json<SkillView>, Failure> {
     let change = body.into_change();
-    let skill = app.skills().with_store(&caller, move |store| store.update(&name, &change)).await?;
+    let skill = app.skills().adding(app.service(), &caller, move |store| store.update(&name, &change)).await?;
     Ok(Json(skill.into()))
 }
 
@@ -132,7 +132,7 @@ pub(crate) async fn write_file(
         let bytes_written = store.write_file(&name, &path, &content)?;
         Ok(WrittenView { path: SkillStore::normal_path(&path)?, bytes_written })
     };
-    Ok(Json(app.skills().with_store(&caller, write).await?))
+    Ok(Json(app.skills().adding(app.service(), &caller, write).await?))
 }
 
 #[cfg(test)]

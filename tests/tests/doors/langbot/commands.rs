@@ -4,10 +4,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::client::{Rpc, has_exactly, spec, with};
-use crate::{Door, DoorCase, cases};
+use crate::locks::LOCKED;
+use crate::{Door, DoorCase, case, cases};
 
 pub(super) fn cases() -> Vec<DoorCase> {
-    cases![
+    let mut all = cases![
         a_command_runs_and_its_result_has_every_field,
         files_stay_and_the_environment_does_not,
         codes_are_those_of_a_shell,
@@ -18,7 +19,18 @@ pub(super) fn cases() -> Vec<DoorCase> {
         fifty_sessions_work_at_once_through_one_connection,
         a_command_without_a_network_reaches_nobody,
         bad_commands_are_refused_before_anything_is_made,
-    ]
+    ];
+    all.push(case!(a_locked_deadline_is_nobodys_to_lengthen).configured(LOCKED));
+    all
+}
+
+async fn a_locked_deadline_is_nobodys_to_lengthen(door: &mut Door) -> Result<()> {
+    for mut rpc in Rpc::both(door).await? {
+        let slow = with(spec("s", "sleep 1000"), json!({ "timeout_sec": 600, "persistent": true }));
+        let result = rpc.ask("box_exec", &slow).await?;
+        ensure!(result["status"] == "timed_out", "{result}");
+    }
+    Ok(())
 }
 
 async fn a_command_runs_and_its_result_has_every_field(door: &mut Door) -> Result<()> {

@@ -167,6 +167,70 @@ fn a_door_cannot_lengthen_the_deadline_of_who_is_bound_to_a_profile() {
 }
 
 #[test]
+fn a_locked_idle_time_holds_for_who_asks_to_persist() {
+    let profile = Profile { name: "p".into(), locked: [LockedField::TtlSec].into(), ..Profile::default() };
+    let config = greedy().resolve(&with_profile(profile), None).unwrap();
+    assert_eq!((config.persistent, config.ttl_sec), (false, 300));
+}
+
+#[test]
+fn no_kind_of_command_passes_a_locked_deadline() {
+    let window = box_wire::WindowSize { rows: 24, columns: 80 };
+    let kinds = [ExecSpan::Main, ExecSpan::Output].map(|span| [None, Some(window)].map(|terminal| (span, terminal)));
+    let deadline = |config: &SessionConfig, (span, terminal), timeout_ms| {
+        let program = box_wire::Program::Shell("true".into());
+        config.deadline_ms(&ExecCall { terminal, timeout_ms, span, ..ExecCall::new(program) })
+    };
+    let profile = Profile { name: "p".into(), locked: [LockedField::TimeoutSec].into(), ..Profile::default() };
+    let rules = DoorRules { timeout_sec_max: Some(TIMEOUT_SEC_MAX), ..DoorRules::default() };
+    let request = SessionRequest { rules, ..SessionRequest::default() };
+    let locked = request.resolve(&with_profile(profile), None).unwrap();
+    for kind in kinds.into_iter().flatten() {
+        for asked in [None, Some(1), Some(999_000)] {
+            assert_eq!(deadline(&locked, kind, asked), Some(30_000), "{kind:?} {asked:?}");
+        }
+    }
+    let lasting = (ExecSpan::Output, None);
+    let bound = request.resolve(&SessionDefaults::default(), Some("offline_readonly")).unwrap();
+    assert_eq!(
+        [None, Some(1), Some(999_000)].map(|asked| deadline(&bound, lasting, asked)),
+        [Some(60_000), Some(1), Some(60_000)]
+    );
+    let free = request.resolve(&SessionDefaults::default(), None).unwrap();
+    assert_eq!([None, Some(999_000)].map(|asked| deadline(&free, lasting, asked)), [None, Some(999_000)]);
+}
+
+#[test]
+fn volumes_are_mounted_as_the_profile_locks_mounts() {
+    let volume = KeptDirectory {
+        host_path: "/srv/volume".into(),
+        mount_path: "/mnt/volume".parse().unwrap(),
+        quota_mb: 1,
+        mode: HostPathMode::Rw,
+    };
+    let request = SessionRequest {
+        host_path: Some(None),
+        rules: DoorRules { volumes: vec![volume], ..DoorRules::default() },
+        ..SessionRequest::default()
+    };
+    let mode = |host_path_mode, locked: &[LockedField]| {
+        let locked = locked.iter().copied().collect();
+        let profile = Profile { name: "p".into(), host_path_mode, locked, ..Profile::default() };
+        let defaults = with_profile(profile);
+        let config = request.resolve(&defaults, None).map_err(|error| error.to_string())?;
+        let spec = config.box_spec(&defaults.profiles, &ImagePolicy::default(), &request.rules).unwrap();
+        Ok::<_, String>(spec.mounts[0].mode)
+    };
+    let lock = &[LockedField::HostPathMode][..];
+    assert_eq!(mode(HostPathMode::Ro, lock), Ok(crate::MountMode::Ro));
+    assert_eq!(mode(HostPathMode::Rw, lock), Ok(crate::MountMode::Rw));
+    assert_eq!(mode(HostPathMode::Ro, &[]), Ok(crate::MountMode::Rw), "not locked");
+    for refused in [mode(HostPathMode::None, lock), mode(HostPathMode::Rw, &[LockedField::ExtraMounts])] {
+        assert!(refused.as_ref().is_err_and(|error| error.contains("profile p locks mounts")), "{refused:?}");
+    }
+}
+
+#[test]
 fn what_was_locked_does_not_conflict_with_a_session_that_exists() {
     let request = SessionRequest { network: Some(Network::On), cpus: Some(4.0), ..SessionRequest::default() };
     let config = request.resolve(&offline(), None).unwrap();
@@ -247,7 +311,8 @@ proptest! {
         let config = greedy().resolve(&with_profile(profile.clone()), None).unwrap();
         let open = Profile { locked: BTreeSet::new(), ..profile.clone() };
         let wanted = greedy().resolve(&with_profile(open), None).unwrap();
-        for field in LockedField::ALL.into_iter().filter(|field| !profile.locks(*field)) {
+        let follows_ttl = |field| field == LockedField::Persistent && profile.locks(LockedField::TtlSec);
+        for field in LockedField::ALL.into_iter().filter(|field| !profile.locks(*field) && !follows_ttl(*field)) {
             prop_assert_eq!(shown(&config, field), shown(&wanted, field), "{}", field);
         }
     }

@@ -7,20 +7,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use box_core::TenantId;
 use subtle::ConstantTimeEq;
 
+use crate::e2b::saved::Room;
 use crate::limits;
 
 /// Files that came, and those that may come, by template.
 #[derive(Debug, Default)]
 pub(crate) struct Uploads(Mutex<HashMap<(TenantId, String), HashMap<String, Upload>>>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum Upload {
     /// It may come, from whoever shows this.
     Expected { token: String },
     /// It is on its way.
     Coming,
-    /// It is there.
-    There { path: PathBuf, bytes: u64 },
+    /// It is there, and has its room until it goes.
+    There { path: PathBuf, _room: Room },
 }
 
 /// Why a file cannot come.
@@ -78,22 +79,22 @@ impl Uploads {
         Err(NoUpload::Unexpected)
     }
 
-    /// Bytes of all files of a tenant.
-    pub(crate) fn bytes(&self, tenant: &TenantId) -> u64 {
-        let size = |upload: &Upload| if let Upload::There { bytes, .. } = upload { *bytes } else { 0 };
-        let of = |((whose, _), files): (&(TenantId, String), &HashMap<String, Upload>)| {
-            if whose == tenant { files.values().map(size).sum::<u64>() } else { 0 }
-        };
-        self.all().iter().map(of).sum()
-    }
-
-    /// Takes in a file that has come; nobody wants it where the build has ended meanwhile.
-    pub(crate) fn finish(&self, tenant: &TenantId, template: &str, hash: &str, path: PathBuf, bytes: u64) -> bool {
+    /// Takes in a file that has come. Says which file nobody needs: this one, where the build has ended meanwhile, or the one before.
+    pub(crate) fn finish(
+        &self,
+        tenant: &TenantId,
+        template: &str,
+        hash: &str,
+        path: PathBuf,
+        room: Room,
+    ) -> Option<PathBuf> {
         let mut all = self.all();
         let files = all.get_mut(&(tenant.clone(), template.to_owned()));
-        let Some(upload) = files.and_then(|files| files.get_mut(hash)) else { return false };
-        *upload = Upload::There { path, bytes };
-        true
+        let Some(upload) = files.and_then(|files| files.get_mut(hash)) else { return Some(path) };
+        match std::mem::replace(upload, Upload::There { path, _room: room }) {
+            Upload::There { path, .. } => Some(path),
+            Upload::Expected { .. } | Upload::Coming => None,
+        }
     }
 
     /// Forgets the files of a template, and says where they are.
@@ -108,8 +109,13 @@ impl Uploads {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_file_comes_once_from_who_was_told_where() {
+    async fn room(tenant: &TenantId) -> Room {
+        let store = std::sync::Arc::new(crate::testing::MemoryStore::default());
+        crate::e2b::Saved::new(store, None, 1 << 20).upload_room(tenant).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_file_comes_once_from_who_was_told_where() {
         let (uploads, tenant) = (Uploads::default(), TenantId::default());
         uploads.expect(&tenant, "t", "h", "secret".to_owned()).unwrap();
         assert_eq!(uploads.begin("t", "h", "guess"), Err(NoUpload::Unexpected));
@@ -117,11 +123,13 @@ mod tests {
         assert_eq!(uploads.begin("t", "h", "secret"), Ok(tenant.clone()));
         assert_eq!(uploads.begin("t", "h", "secret"), Err(NoUpload::Unexpected), "once");
         assert!(!uploads.is_there(&tenant, "t", "h"));
-        assert!(uploads.finish(&tenant, "t", "h", "/x".into(), 7));
-        assert_eq!((uploads.there(&tenant, "t", "h"), uploads.bytes(&tenant)), (Some("/x".into()), 7));
+        assert_eq!(uploads.finish(&tenant, "t", "h", "/w".into(), room(&tenant).await), None);
+        let replaced = uploads.finish(&tenant, "t", "h", "/x".into(), room(&tenant).await);
+        assert_eq!((replaced, uploads.there(&tenant, "t", "h")), (Some("/w".into()), Some("/x".into())));
         assert!(!uploads.is_there(&"other".parse().unwrap(), "t", "h"), "tenants are apart");
         assert_eq!(uploads.forget(&tenant, "t"), [PathBuf::from("/x")]);
-        assert!(!uploads.finish(&tenant, "t", "h", "/x".into(), 7), "nobody waits for it any more");
+        let unwanted = uploads.finish(&tenant, "t", "h", "/x".into(), room(&tenant).await);
+        assert_eq!(unwanted, Some("/x".into()), "nobody waits for it any more");
     }
 
     #[test]

@@ -243,7 +243,7 @@ pub(super) fn refused(error: Error, template: &str) -> E2bFailure {
         Error::BadImage { .. } => templates::unknown(template),
         Error::Invalid(invalid) if invalid.field == "image" => templates::unknown(template),
         // Nothing else that these clients say is mounted anywhere.
-        Error::Invalid(invalid) if invalid.field == "mount_path" => {
+        Error::Invalid(invalid) if ["mount_path", "volumes"].contains(&invalid.field) => {
             E2bFailure::from(Error::Invalid(invalid)).reworded(|words| format!("volumeMounts: {words}"))
         }
         error => error.into(),

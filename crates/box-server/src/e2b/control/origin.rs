@@ -40,10 +40,10 @@ pub(super) async fn find(app: &App, caller: &Caller, name: &str) -> Result<Origi
         return Ok(Origin::plain(known, template));
     }
     let reference = Reference::read(name);
-    if let Some(row) = app.e2b().saved().find(&caller.tenant, &reference).await? {
+    if let Some(row) = app.e2b().saved().find(caller, &reference).await? {
         return of_saved(app, &row);
     }
-    let versions = app.e2b().saved().versions(&caller.tenant, &reference).await?;
+    let versions = app.e2b().saved().versions(caller, &reference).await?;
     if versions.is_empty() {
         return Ok(Origin::plain(known, template));
     }

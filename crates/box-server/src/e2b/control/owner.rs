@@ -6,6 +6,7 @@ use http::request::Parts;
 use http::{HeaderMap, header};
 
 use crate::app::App;
+use crate::body::ChargedTo;
 use crate::e2b::failure::E2bFailure;
 use crate::gate::Peer;
 
@@ -30,6 +31,7 @@ impl FromRequestParts<App> for Owner {
         let caller = app.tokens().owner_of_key(peer, key).await?.ok_or_else(refused)?;
         crate::seats::trust(&parts.extensions);
         caller.require(Scope::Exec)?;
+        parts.extensions.insert(ChargedTo::new(app.service(), &caller));
         tracing::Span::current().record("caller.subject", caller.subject.as_str());
         Ok(Self(caller))
     }

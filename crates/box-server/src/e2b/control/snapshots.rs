@@ -68,7 +68,7 @@ pub(super) async fn create(
     let (name, tag) = called(&app, asked.name.as_deref().filter(|name| !name.is_empty()))?;
     let making = app.clone();
     // Half of it is of no use.
-    let row = to_the_end(&app, SAVING, async move { make(&making, &found.row, name, tag).await }).await?;
+    let row = to_the_end(&app, SAVING, async move { make(&making, &caller, &found.row, name, tag).await }).await?;
     Ok((StatusCode::CREATED, Json(SnapshotView::new(&row))))
 }
 
@@ -103,11 +103,12 @@ pub(super) fn free_name(app: &App, name: &str) -> Result<(), E2bFailure> {
 
 async fn make(
     app: &App,
+    caller: &Caller,
     sandbox: &SandboxRow,
     name: Option<String>,
     tag: String,
 ) -> Result<Arc<TemplateRow>, E2bFailure> {
-    let mut row = draft(app, sandbox, name, tag).await?;
+    let mut row = draft(app, caller, sandbox, name, tag).await?;
     let saved = app.e2b().saved();
     let mut room = saved.room(&row.key.tenant, bytes_max(row.base.disk_mb)).await?;
     save(app, &caller_of(sandbox), &sandbox.key.id, &saved.archive(&row.key.id)?, &mut room).await?;
@@ -123,7 +124,13 @@ pub(super) fn bytes_max(disk_mb: Option<u64>) -> u64 {
 }
 
 /// What is known of a snapshot before it is there.
-async fn draft(app: &App, sandbox: &SandboxRow, name: Option<String>, tag: String) -> Result<TemplateRow, E2bFailure> {
+async fn draft(
+    app: &App,
+    caller: &Caller,
+    sandbox: &SandboxRow,
+    name: Option<String>,
+    tag: String,
+) -> Result<TemplateRow, E2bFailure> {
     let tenant = sandbox.key.tenant.clone();
     let id = new_id()?.as_str().to_owned();
     let session = app.service().peek_session(&caller_of(sandbox), &sandbox.key.id)?;
@@ -131,7 +138,7 @@ async fn draft(app: &App, sandbox: &SandboxRow, name: Option<String>, tag: Strin
     env.retain(|name, _| !OWN_VARIABLES.contains(&name.as_str()));
     let now = Timestamp::now();
     Ok(TemplateRow {
-        template: template_id(app, &tenant, name.as_deref(), &id).await?,
+        template: template_id(app, caller, name.as_deref(), &id).await?,
         key: TemplateKey { tenant, id },
         build: Uuid::now_v7().to_string(),
         name,
@@ -150,11 +157,11 @@ async fn draft(app: &App, sandbox: &SandboxRow, name: Option<String>, tag: Strin
 /// The id of a template: that of the one that has its name already, or a new one.
 pub(super) async fn template_id(
     app: &App,
-    tenant: &box_core::TenantId,
+    caller: &Caller,
     name: Option<&str>,
     new: &str,
 ) -> Result<String, E2bFailure> {
-    let all = app.e2b().saved().of(tenant).await?;
+    let all = app.e2b().saved().visible(caller).await?;
     let same = name.and_then(|name| all.iter().find(|row| row.name.as_deref() == Some(name)));
     Ok(same.map_or_else(|| new.to_owned(), |row| row.template.clone()))
 }
@@ -163,7 +170,7 @@ pub(super) async fn template_id(
 pub(super) async fn list(State(app): State<App>, Owner(caller): Owner, pairs: Pairs) -> Result<Response, E2bFailure> {
     let limit = super::listing::limit(pairs.one("limit"))?;
     let (sandbox, name) = (pairs.one("sandboxID"), pairs.one("name").map(Reference::read));
-    let mut found = app.e2b().saved().of(&caller.tenant).await?;
+    let mut found = app.e2b().saved().visible(&caller).await?;
     found.retain(|row| match &row.origin {
         TemplateOrigin::Snapshot(of) => {
             let is_named = |name: &Reference| if name.tag.is_some() { name.means(row) } else { name.names(row) };

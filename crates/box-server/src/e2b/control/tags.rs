@@ -39,7 +39,7 @@ pub(super) async fn assign(
 ) -> Result<(StatusCode, Json<Value>), E2bFailure> {
     asked.tags.iter().try_for_each(|tag| check_tag(tag))?;
     let saved = app.e2b().saved();
-    let found = saved.find(&caller.tenant, &Reference::read(&asked.target)).await?;
+    let found = saved.find(&caller, &Reference::read(&asked.target)).await?;
     let mut row = found.map(Arc::unwrap_or_clone).ok_or_else(|| unknown(&asked.target))?;
     for tag in &asked.tags {
         if !row.tags.contains(tag) {
@@ -81,7 +81,7 @@ pub(super) async fn list(
 }
 
 async fn ready(app: &App, caller: &box_core::Caller, name: &str) -> Result<Vec<Arc<TemplateRow>>, E2bFailure> {
-    let mut found = app.e2b().saved().versions(&caller.tenant, &Reference::read(name)).await?;
+    let mut found = app.e2b().saved().versions(caller, &Reference::read(name)).await?;
     found.retain(|row| row.state == TemplateState::Ready);
     if found.is_empty() { Err(unknown(name)) } else { Ok(found) }
 }

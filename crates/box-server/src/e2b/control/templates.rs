@@ -50,7 +50,7 @@ pub(super) fn unknown(name: &str) -> E2bFailure {
 /// `GET /templates`
 pub(super) async fn list(State(app): State<App>, Owner(caller): Owner) -> Result<Json<Vec<Value>>, E2bFailure> {
     let usual = app.e2b().config().templates.iter().map(|(name, template)| usual_view(name, template));
-    let saved = app.e2b().saved().of(&caller.tenant).await?;
+    let saved = app.e2b().saved().visible(&caller).await?;
     let mut newest: BTreeMap<&str, &TemplateRow> = BTreeMap::new();
     for row in saved.iter().rev().filter(|row| row.origin == TemplateOrigin::Build) {
         newest.insert(&row.template, row);
@@ -135,7 +135,7 @@ pub(super) async fn alias(
     if app.e2b().config().templates.contains_key(&name) {
         return Ok(Json(json!({ "templateID": name, "public": true })));
     }
-    match app.e2b().saved().versions(&caller.tenant, &Reference::read(&alias)).await?.first() {
+    match app.e2b().saved().versions(&caller, &Reference::read(&alias)).await?.first() {
         Some(row) => Ok(Json(json!({ "templateID": row.template, "public": false }))),
         None => Err(unknown(&alias)),
     }
@@ -147,7 +147,7 @@ pub(super) async fn show(
     Owner(caller): Owner,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, E2bFailure> {
-    let found = app.e2b().saved().versions(&caller.tenant, &Reference::read(&name)).await?;
+    let found = app.e2b().saved().versions(&caller, &Reference::read(&name)).await?;
     let newest = found.first().ok_or_else(|| unknown(&name))?;
     let build = |row: &Arc<TemplateRow>| {
         json!({
@@ -173,8 +173,8 @@ pub(super) async fn remove(
     let reference = Reference::read(&name);
     let saved = app.e2b().saved();
     let found = match &reference.tag {
-        Some(_) => saved.find(&caller.tenant, &reference).await?.into_iter().collect(),
-        None => saved.versions(&caller.tenant, &reference).await?,
+        Some(_) => saved.find(&caller, &reference).await?.into_iter().collect(),
+        None => saved.versions(&caller, &reference).await?,
     };
     if found.is_empty() {
         return Err(unknown(&name));

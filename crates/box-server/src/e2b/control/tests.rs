@@ -5,11 +5,11 @@ mod saved;
 
 use std::sync::Arc;
 
-use box_core::{Scope, Store};
+use box_core::{Scope, Service, ServiceConfig, Store};
 use http::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::e2b::testing::{Still, Visitor, app, service};
+use crate::e2b::testing::{Still, Visitor, app, service_with};
 use crate::testing::{MemoryStore, tokens};
 
 /// A server, and people with keys of their own.
@@ -20,10 +20,15 @@ struct Door {
 
 impl Door {
     async fn new(people: &[(&str, &str, &[Scope])]) -> Self {
+        Self::configured(people, ServiceConfig::default()).await.0
+    }
+
+    async fn configured(people: &[(&str, &str, &[Scope])], config: ServiceConfig) -> (Self, Service) {
         let (secrets, rows) = tokens(people);
         let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&rows));
-        let app = app(service(Arc::new(Still::default()), Arc::clone(&store)).await, store);
-        Self { visitor: Visitor::new(app), keys: secrets.iter().map(Self::spelled).collect() }
+        let service = service_with(Arc::new(Still::default()), Arc::clone(&store), config).await;
+        let visitor = Visitor::new(app(service.clone(), store));
+        (Self { visitor, keys: secrets.iter().map(Self::spelled).collect() }, service)
     }
 
     /// A secret as clients check it.
@@ -109,6 +114,36 @@ async fn a_sandbox_is_made_shown_and_killed() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn one_tenant_leaves_room_for_sandboxes_and_requests_of_another() {
+    let config = || ServiceConfig { max_sessions: 4, ..ServiceConfig::default() };
+    let (alone, _) = Door::configured(&[("one", "left", EXEC), ("two", "left", EXEC)], config()).await;
+    for _ in 0..4 {
+        alone.make(0, json!({})).await;
+    }
+    let (door, service) = Door::configured(&[("one", "left", EXEC), ("two", "right", EXEC)], config()).await;
+    let asked = || json!({ "templateID": "base" });
+    for who in [0, 1] {
+        door.make(who, json!({})).await;
+        door.make(who, json!({})).await;
+        let (status, told) = door.ask(who, "POST", "/v2/sandboxes", asked()).await;
+        assert_eq!(status, 429, "{told}");
+    }
+    let id = door.ids(0, "/sandboxes").await.remove(0);
+    assert_eq!(door.ask(0, "DELETE", &format!("/sandboxes/{id}"), Value::Null).await.0, 204);
+    let (status, told) = door.ask(1, "POST", "/v2/sandboxes", asked()).await;
+    let message = told["message"].as_str().unwrap();
+    assert!(status == 429 && message.contains("(2)") && message.contains("tenant_share_percent"), "{told}");
+    let mut open_bodies = service.buffered(&"left".parse().unwrap());
+    open_bodies.resize(128 << 20).unwrap();
+    let (status, told) = door.ask(0, "POST", "/v2/sandboxes", asked()).await;
+    assert!(status == 429 && told["message"].as_str().unwrap().contains("buffered"), "{told}");
+    let path = format!("/sandboxes/{}/timeout", door.ids(1, "/sandboxes").await[0]);
+    assert_eq!(door.ask(1, "POST", &path, json!({ "timeout": 60 })).await.0, 204, "others are served");
+    drop(open_bodies);
+    door.make(0, json!({})).await;
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ pub(super) async fn create(
     Sent(asked): Sent<Asked>,
 ) -> Result<(StatusCode, Json<OpenView>), E2bFailure> {
     let name = checked(asked.name)?;
+    app.service().check_writable()?;
     let making = app.clone();
     let work = async move { making.e2b().volumes().make(caller.tenant, name).await };
     let made = to_the_end(&app, LOOKING_AFTER, work).await?;

@@ -52,8 +52,9 @@ pub(crate) async fn save(
     caller: &Caller,
     session: &SessionId,
     to: &Path,
-    room: &mut Room<'_>,
+    room: &mut Room,
 ) -> Result<(), E2bFailure> {
+    app.service().check_writable()?;
     let file = Part::make(to.with_extension(PART)).await?;
     let written = timeout(limits::E2B_SAVE_TIME_MAX, write(app, caller, session, &file, room));
     written.await.map_err(|_| stalled())??;
@@ -65,7 +66,7 @@ async fn write(
     caller: &Caller,
     session: &SessionId,
     file: &Part,
-    room: &mut Room<'_>,
+    room: &mut Room,
 ) -> Result<(), E2bFailure> {
     // Root of the box reads everything that is in it.
     let has_root = app.service().peek_session(caller, session)?.config.root_capabilities;
@@ -74,6 +75,7 @@ async fn write(
     // A box that is stopped meanwhile says nothing any more.
     while let Some(piece) = timeout(limits::E2B_SAVE_PAUSE_MAX, bytes.next()).await.map_err(|_| stalled())?? {
         room.take(piece.len() as u64)?;
+        app.service().check_writable()?;
         file.write(piece).await?;
     }
     Ok(())

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use box_core::store::{Change, TemplateKey, TemplateRow, TemplateState, Wait};
-use box_core::{Result, Store, TenantId};
+use box_core::{Caller, Result, Store, TenantId};
 use http::StatusCode;
 use tokio::sync::OnceCell;
 
@@ -30,14 +30,12 @@ pub(crate) struct Saved {
     store: Arc<dyn Store>,
     /// Where archives are; without it nothing can be saved.
     directory: Option<PathBuf>,
-    /// Most bytes of all archives of a tenant.
-    bytes_max: u64,
     /// Read from the store when first needed; what a server before this one left half done is cleared away then.
     held: OnceCell<Mutex<Held>>,
     /// Held by who changes something, so that the store remembers what was done last.
     writing: tokio::sync::Mutex<()>,
-    /// What is being written, by tenant.
-    rooms: Mutex<HashMap<TenantId, room::Taken>>,
+    /// What tenants have and are writing.
+    rooms: Arc<room::Rooms>,
 }
 
 type Held = HashMap<TemplateKey, Arc<TemplateRow>>;
@@ -45,19 +43,27 @@ type Held = HashMap<TemplateKey, Arc<TemplateRow>>;
 impl Saved {
     /// What a store remembers, and a directory holds.
     pub(crate) fn new(store: Arc<dyn Store>, directory: Option<PathBuf>, bytes_max: u64) -> Self {
-        let (held, writing, rooms) = (OnceCell::new(), tokio::sync::Mutex::default(), Mutex::default());
-        Self { store, directory, bytes_max, held, writing, rooms }
+        let (held, writing) = (OnceCell::new(), tokio::sync::Mutex::default());
+        Self { store, directory, held, writing, rooms: Arc::new(room::Rooms::new(bytes_max)) }
     }
 
     async fn held(&self) -> Result<MutexGuard<'_, Held>> {
         let load = async {
             let rows = sweep::sweep(self.store.as_ref(), self.directory.as_deref()).await?;
-            let held = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
+            let held: Held = rows.into_iter().map(|row| (row.key.clone(), Arc::new(row))).collect();
+            for key in held.keys() {
+                self.count(&held, &key.tenant);
+            }
             Ok::<_, box_core::Error>(Mutex::new(held))
         };
         let held = self.held.get_or_try_init(|| load).await?;
         // Every change is one step, so what a panicking thread left is whole.
         Ok(held.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Counts what a tenant has.
+    fn count(&self, held: &Held, tenant: &TenantId) {
+        self.rooms.keep(tenant, held.values().filter(|row| row.key.tenant == *tenant).map(|row| &**row));
     }
 
     /// Those of a tenant, newest first.
@@ -68,27 +74,29 @@ impl Saved {
         Ok(found)
     }
 
+    /// Those that a caller may know of, newest first. Who is bound to a profile knows of those with this profile only.
+    pub(crate) async fn visible(&self, caller: &Caller) -> Result<Vec<Arc<TemplateRow>>> {
+        let mut found = self.of(&caller.tenant).await?;
+        found.retain(|row| caller.profile.is_none() || row.base.profile == caller.profile);
+        Ok(found)
+    }
+
     /// The one that boxes are made from who ask for this.
-    pub(crate) async fn find(&self, tenant: &TenantId, reference: &Reference) -> Result<Option<Arc<TemplateRow>>> {
-        let all = self.of(tenant).await?;
+    pub(crate) async fn find(&self, caller: &Caller, reference: &Reference) -> Result<Option<Arc<TemplateRow>>> {
+        let all = self.visible(caller).await?;
         Ok(all.into_iter().find(|row| row.state == TemplateState::Ready && reference.means(row)))
     }
 
     /// The versions of the template that is meant, whatever their tags.
-    pub(crate) async fn versions(&self, tenant: &TenantId, reference: &Reference) -> Result<Vec<Arc<TemplateRow>>> {
-        let mut all = self.of(tenant).await?;
+    pub(crate) async fn versions(&self, caller: &Caller, reference: &Reference) -> Result<Vec<Arc<TemplateRow>>> {
+        let mut all = self.visible(caller).await?;
         all.retain(|row| reference.names(row));
         Ok(all)
     }
 
     /// The one of a build.
-    pub(crate) async fn build(
-        &self,
-        tenant: &TenantId,
-        template: &str,
-        build: &str,
-    ) -> Result<Option<Arc<TemplateRow>>> {
-        let all = self.of(tenant).await?;
+    pub(crate) async fn build(&self, caller: &Caller, template: &str, build: &str) -> Result<Option<Arc<TemplateRow>>> {
+        let all = self.visible(caller).await?;
         Ok(all.into_iter().find(|row| row.template == template && row.build == build))
     }
 
@@ -101,7 +109,9 @@ impl Saved {
     async fn put_alone(&self, row: TemplateRow) -> Result<Arc<TemplateRow>> {
         let row = Arc::new(row);
         self.store.write(Change::PutTemplate(Box::new(TemplateRow::clone(&row))), Wait::Committed).await?;
-        self.held().await?.insert(row.key.clone(), Arc::clone(&row));
+        let mut held = self.held().await?;
+        held.insert(row.key.clone(), Arc::clone(&row));
+        self.count(&held, &row.key.tenant);
         Ok(row)
     }
 
@@ -155,7 +165,11 @@ impl Saved {
 
     async fn remove_alone(&self, key: &TemplateKey) -> Result<()> {
         self.store.write(Change::DeleteTemplate(key.clone()), Wait::Committed).await?;
-        self.held().await?.remove(key);
+        {
+            let mut held = self.held().await?;
+            held.remove(key);
+            self.count(&held, &key.tenant);
+        }
         if let Some(directory) = &self.directory {
             archive::remove(archive::path(directory, &key.id)).await;
         }

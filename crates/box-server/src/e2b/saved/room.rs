@@ -1,71 +1,113 @@
-//! How much a tenant may save, and what is being saved counts, too.
+//! How much a tenant may save. What is being written counts before it is written, and so do files that wait for a build.
 
-use std::sync::PoisonError;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use box_core::TenantId;
-use box_core::store::TemplateState;
+use box_core::store::{TemplateRow, TemplateState};
 use http::StatusCode;
 
 use super::Saved;
 use crate::e2b::failure::E2bFailure;
 use crate::limits;
 
-/// What a tenant is writing.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Taken {
-    archives: usize,
-    bytes: u64,
+/// What all tenants have and are writing.
+#[derive(Debug)]
+pub(super) struct Rooms {
+    bytes_max: u64,
+    by_tenant: Mutex<HashMap<TenantId, Taken>>,
 }
 
-/// Room for one archive while it is written. It is free again when this is dropped: the archive counts by its row then.
-#[derive(Debug)]
-pub(crate) struct Room<'a> {
-    saved: &'a Saved,
-    tenant: TenantId,
-    /// What the tenant had before.
+/// What a tenant has.
+#[derive(Debug, Default, Clone, Copy)]
+struct Taken {
+    /// Archives that are being written.
+    archives: usize,
+    /// Bytes that are being written, and bytes of files that wait for a build.
+    bytes: u64,
+    /// Bytes of archives that have a row.
     kept_bytes: u64,
+}
+
+/// Room for one file. It is free again when this is dropped; an archive counts by its row then.
+#[derive(Debug)]
+pub(crate) struct Room {
+    rooms: Arc<Rooms>,
+    tenant: TenantId,
+    archives: usize,
     bytes: u64,
     bytes_max: u64,
 }
 
+impl Rooms {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self { bytes_max, by_tenant: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, Taken>> {
+        // Every change is one step, so what a panicking thread left is whole.
+        self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts archives that have a row.
+    pub(super) fn keep<'a>(&self, tenant: &TenantId, rows: impl Iterator<Item = &'a TemplateRow>) {
+        self.lock().entry(tenant.clone()).or_default().kept_bytes = rows.map(|row| row.archive_bytes).sum();
+    }
+}
+
 impl Saved {
     /// Room for an archive of so many bytes at most, if the tenant may have one more.
-    pub(crate) async fn room(&self, tenant: &TenantId, bytes_max: u64) -> Result<Room<'_>, E2bFailure> {
+    pub(crate) async fn room(&self, tenant: &TenantId, bytes_max: u64) -> Result<Room, E2bFailure> {
         self.directory()?;
         let mut rows = self.of(tenant).await?;
         rows.retain(|row| matches!(row.state, TemplateState::Ready | TemplateState::Waiting));
-        let kept_bytes = rows.iter().map(|row| row.archive_bytes).sum();
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = rooms.entry(tenant.clone()).or_default();
+        let mut by_tenant = self.rooms.lock();
+        let taken = by_tenant.entry(tenant.clone()).or_default();
         if rows.len() + taken.archives >= limits::E2B_SAVED_MAX {
             let most = limits::E2B_SAVED_MAX;
             return Err(full(&format!("there are {most} snapshots and templates already, and no more can be kept")));
         }
         taken.archives += 1;
-        Ok(Room { saved: self, tenant: tenant.clone(), kept_bytes, bytes: 0, bytes_max })
+        Ok(Room { rooms: Arc::clone(&self.rooms), tenant: tenant.clone(), archives: 1, bytes: 0, bytes_max })
+    }
+
+    /// Room for a file that waits for a build.
+    pub(crate) async fn upload_room(&self, tenant: &TenantId) -> Result<Room, E2bFailure> {
+        // What is kept is known from then on.
+        self.of(tenant).await?;
+        let (rooms, tenant) = (Arc::clone(&self.rooms), tenant.clone());
+        Ok(Room { rooms, tenant, archives: 0, bytes: 0, bytes_max: limits::E2B_UPLOAD_BYTES_MAX })
     }
 }
 
-impl Room<'_> {
+impl Room {
     /// Takes more of it.
-    pub(super) fn take(&mut self, bytes: u64) -> Result<(), E2bFailure> {
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), E2bFailure> {
         if self.bytes + bytes > self.bytes_max {
-            let mb = self.bytes_max >> 20;
-            let message =
-                format!("the sandbox is too large to save: more than {mb} MiB; remove files that need not be kept");
-            return Err(E2bFailure::new(StatusCode::INSUFFICIENT_STORAGE, message));
+            return Err(self.too_large());
         }
-        let mut rooms = self.saved.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = rooms.entry(self.tenant.clone()).or_default();
-        if self.kept_bytes + taken.bytes + bytes > self.saved.bytes_max {
-            let mb = self.saved.bytes_max >> 20;
+        let mut by_tenant = self.rooms.lock();
+        let taken = by_tenant.entry(self.tenant.clone()).or_default();
+        if taken.kept_bytes + taken.bytes + bytes > self.rooms.bytes_max {
+            let mb = self.rooms.bytes_max >> 20;
             return Err(full(&format!(
-                "all snapshots and templates together may have {mb} MiB (e2b_door.saved_mb_max)"
+                "all snapshots, templates and files for builds together may have {mb} MiB (e2b_door.saved_mb_max)"
             )));
         }
         taken.bytes += bytes;
         self.bytes += bytes;
         Ok(())
+    }
+
+    fn too_large(&self) -> E2bFailure {
+        let mb = self.bytes_max >> 20;
+        if self.archives == 0 {
+            let message = format!("files of a COPY step may have {mb} MiB; copy less");
+            return E2bFailure::new(StatusCode::PAYLOAD_TOO_LARGE, message);
+        }
+        let message =
+            format!("the sandbox is too large to save: more than {mb} MiB; remove files that need not be kept");
+        E2bFailure::new(StatusCode::INSUFFICIENT_STORAGE, message)
     }
 
     /// What was taken of it.
@@ -74,15 +116,12 @@ impl Room<'_> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for Room {
     fn drop(&mut self) {
-        let mut rooms = self.saved.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(taken) = rooms.get_mut(&self.tenant) else { return };
-        taken.archives = taken.archives.saturating_sub(1);
+        let mut by_tenant = self.rooms.lock();
+        let Some(taken) = by_tenant.get_mut(&self.tenant) else { return };
+        taken.archives = taken.archives.saturating_sub(self.archives);
         taken.bytes = taken.bytes.saturating_sub(self.bytes);
-        if taken.archives == 0 {
-            rooms.remove(&self.tenant);
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use box_core::store::{TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
-use box_core::{Store, TenantId};
+use box_core::{Caller, Store, TenantId};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Reference, Saved};
@@ -65,7 +65,7 @@ impl Place {
 }
 
 async fn found(saved: &Saved, text: &str) -> Option<String> {
-    let row = saved.find(&TenantId::default(), &Reference::read(text)).await.unwrap();
+    let row = saved.find(&Caller::local(), &Reference::read(text)).await.unwrap();
     row.map(|row| row.key.id.clone())
 }
 
@@ -82,7 +82,7 @@ async fn a_tag_belongs_to_the_version_that_was_made_last() {
     assert_eq!(found(&saved, "mine:v2").await, None);
     place.publish(&saved, row("c", "a", &["v1"])).await;
     assert_eq!(place.files(), ["b.tar", "c.tar"], "the one without a tag is gone");
-    let other = "other".parse().unwrap();
+    let other = Caller { tenant: "other".parse().unwrap(), ..Caller::local() };
     assert!(saved.find(&other, &Reference::read("mine")).await.unwrap().is_none(), "tenants are apart");
     let all = saved.of(&tenant).await.unwrap();
     saved.take_tags(&all[0], &["v1".to_owned()]).await.unwrap();
@@ -127,6 +127,19 @@ async fn a_tenant_has_so_much_room_and_what_is_being_written_counts() {
     }
     assert!(saved.room(&tenant, 1).await.unwrap_err().message().contains("delete some first"));
     assert!(saved.room(&"other".parse().unwrap(), 1).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_archive_that_was_finished_meanwhile_counts_for_those_that_are_being_written() {
+    let (place, tenant) = (Place::new(), TenantId::default());
+    let saved = place.open();
+    let [mut first, mut second] =
+        [saved.room(&tenant, 4 << 20).await.unwrap(), saved.room(&tenant, 4 << 20).await.unwrap()];
+    first.take(3 << 20).unwrap();
+    place.publish(&saved, TemplateRow { archive_bytes: 3 << 20, ..row("a", "a", &["default"]) }).await;
+    drop(first);
+    second.take(1 << 20).unwrap();
+    assert!(second.take(1).unwrap_err().message().contains("saved_mb_max"));
 }
 
 #[tokio::test]

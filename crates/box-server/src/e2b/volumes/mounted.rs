@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use box_core::session::KeptDirectory;
+use box_core::session::{HostPathMode, KeptDirectory};
 use box_core::store::{SandboxVolume, VolumeRow};
 use box_core::{Error, TenantId};
 use box_wire::GuestPath;
@@ -76,7 +76,7 @@ impl Volumes {
             Error::from(box_wire::Invalid::new("state_dir", path.display().to_string(), "a path that is readable text"))
         };
         let host_path = self.make_directory(&row.id).await?.into_os_string().into_string().map_err(unreadable)?;
-        Ok(KeptDirectory { host_path, mount_path: place, quota_mb: self.quota_mb })
+        Ok(KeptDirectory { host_path, mount_path: place, quota_mb: self.quota_mb, mode: HostPathMode::Rw })
     }
 }
 

@@ -16,17 +16,20 @@ use crate::testing::{MemoryStore, tokens};
 struct Door {
     visitor: Visitor,
     keys: Vec<String>,
+    secrets: Vec<String>,
     store: Arc<MemoryStore>,
     place: TempDir,
 }
 
 impl Door {
     async fn open() -> Self {
-        let (secrets, rows) = tokens(&[("one", "acme", &[Scope::Exec]), ("two", "other", &[Scope::Exec])]);
+        let exec = &[Scope::Exec][..];
+        let people = [("one", "acme", exec), ("two", "other", exec), ("bound-offline_readonly", "acme", exec)];
+        let (secrets, rows) = tokens(&people);
         let (store, place) = (Arc::new(MemoryStore::with(&rows)), tempfile::tempdir().unwrap());
         let spelled = |secret: &String| format!("e2b_{}", secret.trim_start_matches("sbx_").replace('_', ""));
         let keys = secrets.iter().map(spelled).collect();
-        Self { visitor: Self::visitor(&store, &place).await, keys, store, place }
+        Self { visitor: Self::visitor(&store, &place).await, keys, secrets, store, place }
     }
 
     async fn visitor(store: &Arc<MemoryStore>, place: &TempDir) -> Visitor {
@@ -98,6 +101,21 @@ async fn tenants_have_volumes_of_their_own() {
     assert_eq!(door.sandbox(0, json!([{ "name": "data", "path": "/mnt/x" }])).await.0, 201);
     assert_eq!(door.ask(1, "DELETE", &address, Value::Null).await.0, 204, "that of the other is mounted, not this");
     assert!(door.directory(&mine).exists() && !door.directory(&theirs).exists());
+}
+
+#[tokio::test]
+async fn a_profile_that_locks_mounts_holds_for_volumes() {
+    let door = Door::open().await;
+    door.make(0, "data").await;
+    let mounts = json!([{ "name": "data", "path": "/mnt/data" }]);
+    for (who, mode) in [(0, "rw"), (2, "ro")] {
+        let (status, made) = door.sandbox(who, mounts.clone()).await;
+        assert_eq!(status, 201, "{made}");
+        let bearer = format!("Bearer {}", door.secrets[who]);
+        let path = format!("/v1/sessions/{}", made["sandboxID"].as_str().unwrap());
+        let (_, _, session) = door.visitor.send("GET", &path, &[("authorization", &bearer)], Value::Null).await;
+        assert_eq!(session["volumes"][0]["mode"], json!(mode), "{session}");
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Files for COPY steps: clients ask where to send them, and send them there as one archive.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
 use axum::Json;
@@ -19,13 +19,16 @@ use super::super::owner::Owner;
 use crate::app::App;
 use crate::body::{announced, discard, next_piece};
 use crate::e2b::failure::E2bFailure;
-use crate::e2b::saved::{Part, Reference, remove_archive};
+use crate::e2b::saved::{Part, Reference, Room, remove_archive};
 use crate::gate::Scheme;
 use crate::limits;
 use crate::skill_door::blocking;
 
 /// Hexadecimal digits of a digest of files.
 const HASH_CHARS_MAX: usize = 128;
+
+/// Bytes that are inflated at once.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// How a compressed archive begins.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -39,7 +42,7 @@ pub(in super::super) async fn link(
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<Value>), E2bFailure> {
     check_hash(&hash)?;
-    let versions = app.e2b().saved().versions(&caller.tenant, &Reference::read(&template)).await?;
+    let versions = app.e2b().saved().versions(&caller, &Reference::read(&template)).await?;
     let waiting = versions.iter().find(|row| row.state == TemplateState::Waiting);
     let row = waiting.ok_or_else(|| E2bFailure::not_found("no build of this template waits for files"))?;
     let uploads = app.e2b().builds().uploads();
@@ -81,21 +84,24 @@ pub(in super::super) async fn upload(
         if announced(&headers).unwrap_or(0) > limits::E2B_UPLOAD_BYTES_MAX {
             return Err(too_large());
         }
+        app.service().check_writable()?;
         let uploads = app.e2b().builds().uploads();
         let begun = uploads.begin(&template, &hash, &token);
         let tenant = begun.map_err(|error| E2bFailure::new(StatusCode::FORBIDDEN, error.to_string()))?;
-        let left = app.e2b().config().saved_mb_max << 20;
-        let left = left.saturating_sub(uploads.bytes(&tenant)).min(limits::E2B_UPLOAD_BYTES_MAX);
         let place = app.e2b().saved().directory()?.join(format!("upload-{}", new_id()?));
+        let (sent_room, room) =
+            (app.e2b().saved().upload_room(&tenant).await?, app.e2b().saved().upload_room(&tenant).await?);
         let sent = Part::make(place.with_extension("sent")).await?;
-        let received = timeout(limits::E2B_UPLOAD_TIME_MAX, receive(&mut pieces, &sent, left)).await;
-        received.map_err(|_| E2bFailure::new(StatusCode::REQUEST_TIMEOUT, "the files came too slowly"))??;
+        let received = timeout(limits::E2B_UPLOAD_TIME_MAX, receive(&app, &mut pieces, &sent, sent_room)).await;
+        let sent_room =
+            received.map_err(|_| E2bFailure::new(StatusCode::REQUEST_TIMEOUT, "the files came too slowly"))??;
         let plain = Part::make(place.with_extension("part")).await?;
-        let bytes = inflate(&sent, &plain, left).await?;
+        let room = inflate(&app, &sent, &plain, room).await?;
+        drop((sent, sent_room));
         let kept = place.with_extension("files");
         plain.finish(kept.clone()).await?;
-        if !uploads.finish(&tenant, &template, &hash, kept.clone(), bytes) {
-            remove_archive(kept).await;
+        if let Some(unneeded) = uploads.finish(&tenant, &template, &hash, kept, room) {
+            remove_archive(unneeded).await;
         }
         Ok(StatusCode::OK)
     };
@@ -106,34 +112,44 @@ pub(in super::super) async fn upload(
     received
 }
 
-async fn receive(pieces: &mut BodyDataStream, file: &Part, bytes_max: u64) -> Result<(), E2bFailure> {
-    let mut left = bytes_max;
+async fn receive(app: &App, pieces: &mut BodyDataStream, file: &Part, mut room: Room) -> Result<Room, E2bFailure> {
     while let Some(piece) = next_piece(pieces).await? {
-        left = left.checked_sub(piece.len() as u64).ok_or_else(too_large)?;
+        room.take(piece.len() as u64)?;
+        app.service().check_writable()?;
         file.write(piece).await?;
     }
-    Ok(())
+    Ok(room)
 }
 
-/// Writes the archive as it was before it was compressed, if it was; says how many bytes it has.
-async fn inflate(sent: &Part, to: &Part, bytes_max: u64) -> Result<u64, E2bFailure> {
+/// Writes the archive as it was before it was compressed, if it was. Each piece has room before it is written.
+async fn inflate(app: &App, sent: &Part, to: &Part, mut room: Room) -> Result<Room, E2bFailure> {
     let (sent, to): (PathBuf, PathBuf) = (sent.path().to_owned(), to.path().to_owned());
-    let inflate = move || -> io::Result<u64> {
+    let service = app.service().clone();
+    let inflate = move || -> Result<Room, E2bFailure> {
         let mut start = [0; GZIP.len()];
-        let is_gzip = File::open(&sent)?.read_exact(&mut start).is_ok() && start == GZIP;
-        let sent = File::open(&sent)?;
+        let is_gzip = File::open(&sent).map_err(failed)?.read_exact(&mut start).is_ok() && start == GZIP;
+        let sent = File::open(&sent).map_err(failed)?;
         let mut bytes: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(sent)) } else { Box::new(sent) };
-        let mut plain = OpenOptions::new().write(true).open(&to)?;
-        io::copy(&mut bytes.by_ref().take(bytes_max + 1), &mut plain)
+        let mut plain = OpenOptions::new().write(true).open(&to).map_err(failed)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let count = bytes.read(&mut piece).map_err(failed)?;
+            let Some(read) = piece.get(..count).filter(|read| !read.is_empty()) else { return Ok(room) };
+            room.take(count as u64)?;
+            service.check_writable()?;
+            plain.write_all(read).map_err(failed)?;
+        }
     };
-    let failed = |error: io::Error| match error.kind() {
+    blocking(inflate).await?
+}
+
+fn failed(error: io::Error) -> E2bFailure {
+    match error.kind() {
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
             E2bFailure::invalid(format!("the archive is not gzip, or ended too early: {error}"))
         }
         _ => Error::io("keeping files for a build", error).into(),
-    };
-    let bytes = blocking(inflate).await?.map_err(failed)?;
-    if bytes > bytes_max { Err(too_large()) } else { Ok(bytes) }
+    }
 }
 
 fn too_large() -> E2bFailure {

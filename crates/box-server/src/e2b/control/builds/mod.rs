@@ -47,10 +47,14 @@ pub(super) async fn request(
     drop(app.e2b().saved().room(&caller.tenant, 0).await?);
     let id = new_id()?.as_str().to_owned();
     let now = Timestamp::now();
-    let base =
-        TemplateBase { cpus: asked.cpu_count.map(f64::from), memory_mb: asked.memory_mb, ..TemplateBase::default() };
+    let base = TemplateBase {
+        profile: caller.profile.clone(),
+        cpus: asked.cpu_count.map(f64::from),
+        memory_mb: asked.memory_mb,
+        ..TemplateBase::default()
+    };
     let row = TemplateRow {
-        template: template_id(&app, &caller.tenant, name.as_deref(), &id).await?,
+        template: template_id(&app, &caller, name.as_deref(), &id).await?,
         key: TemplateKey { tenant: caller.tenant, id },
         build: Uuid::now_v7().to_string(),
         name,
@@ -99,7 +103,7 @@ async fn clear(app: &App, caller: &Caller) -> Result<(), E2bFailure> {
 
 /// A build that the path names, of the caller's tenant.
 async fn find(app: &App, caller: &Caller, template: &str, build: &str) -> Result<Arc<TemplateRow>, E2bFailure> {
-    let found = app.e2b().saved().build(&caller.tenant, template, build).await?;
+    let found = app.e2b().saved().build(caller, template, build).await?;
     let shown: String = build.chars().take(64).collect();
     found.ok_or_else(|| E2bFailure::not_found(format!("build '{shown}' was not found")))
 }

@@ -61,7 +61,7 @@ pub(super) async fn run(app: &App, caller: &Caller, plan: Plan, log: &BuildLog) 
     };
     remove_box(app, &plan.row).await;
     let remembered = match built {
-        Ok(row) => publish(app, row, log).await,
+        Ok(row) => publish(app, caller, row, log).await,
         Err(Failed { message, step }) => {
             log.say(&step, Level::Error, message.as_str());
             if let Ok(archive) = app.e2b().saved().archive(&key.id) {
@@ -78,9 +78,9 @@ pub(super) async fn run(app: &App, caller: &Caller, plan: Plan, log: &BuildLog) 
 }
 
 /// Lets sandboxes begin with what was built, unless somebody has deleted it meanwhile.
-async fn publish(app: &App, row: TemplateRow, log: &BuildLog) -> Result<(), Error> {
+async fn publish(app: &App, caller: &Caller, row: TemplateRow, log: &BuildLog) -> Result<(), Error> {
     let saved = app.e2b().saved();
-    if saved.build(&row.key.tenant, &row.template, &row.build).await?.is_none() {
+    if saved.build(caller, &row.template, &row.build).await?.is_none() {
         return saved.remove(&row.key).await;
     }
     log.say(FINALIZE, Level::Info, "the template is ready");

@@ -10,9 +10,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
-use super::saved::door;
+use super::saved::{door, door_with};
 use super::{Door, EXEC};
 use crate::app::App;
+use crate::e2b::E2bConfig;
 use crate::e2b::saved::saved_row;
 
 /// Asks for a build; says the paths of it.
@@ -96,6 +97,33 @@ async fn files_are_sent_once_to_where_the_server_says() {
     }
     assert_eq!(directory.path().join("templates").read_dir().unwrap().count(), 0, "until the build ends");
     assert!(app.e2b().builds().uploads().forget(&TenantId::default(), &template).is_empty());
+}
+
+#[tokio::test]
+async fn uploads_that_come_together_do_not_pass_the_limit_of_their_tenant() {
+    let config = E2bConfig { saved_mb_max: 2, ..E2bConfig::default() };
+    let (door, app, directory) = door_with(&[], config).await;
+    let (template, _) = requested(&door, "mine").await;
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    gzip.write_all(&vec![0; 900 << 10]).unwrap();
+    let archive = gzip.finish().unwrap();
+    let mut paths = Vec::new();
+    for number in 0..8 {
+        let (_, told) = door.ask(0, "GET", &format!("/templates/{template}/files/0{number}"), Value::Null).await;
+        paths.push(told["url"].as_str().unwrap().strip_prefix("http://localhost").unwrap().to_owned());
+    }
+    let uploads = paths.iter().map(|path| door.visitor.put(path, Body::from(archive.clone())));
+    let mut statuses = futures_util::future::join_all(uploads).await;
+    statuses.sort_unstable();
+    assert_eq!(statuses[2..], [507; 6], "{statuses:?}");
+    let files = directory.path().join("templates").read_dir().unwrap();
+    let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    assert!(bytes <= 2 << 20, "{bytes}");
+    let removed = app.e2b().builds().uploads().forget(&TenantId::default(), &template);
+    assert_eq!(removed.len() as u64, bytes / (900 << 10));
+    let (_, told) = door.ask(0, "GET", &format!("/templates/{template}/files/aa"), Value::Null).await;
+    let path = told["url"].as_str().unwrap().strip_prefix("http://localhost").unwrap();
+    assert_eq!(door.visitor.put(path, Body::from(archive)).await, 200, "what is forgotten makes room");
 }
 
 #[tokio::test]

@@ -15,10 +15,18 @@ use crate::testing::{MemoryStore, tokens};
 
 /// A door with a place for archives.
 pub(super) async fn door(people: &[(&str, &str, &[box_core::Scope])]) -> (Door, App, tempfile::TempDir) {
+    door_with(people, E2bConfig::default()).await
+}
+
+/// The same, with what else the operator says.
+pub(super) async fn door_with(
+    people: &[(&str, &str, &[box_core::Scope])],
+    config: E2bConfig,
+) -> (Door, App, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let (secrets, rows) = tokens(people);
     let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&rows));
-    let config = E2bConfig { saved: Some(directory.path().join("templates")), ..E2bConfig::default() };
+    let config = E2bConfig { saved: Some(directory.path().join("templates")), ..config };
     let app = app_with(service(Arc::new(Still::default()), Arc::clone(&store)).await, store, config);
     let mut keys: Vec<String> = secrets.iter().map(Door::spelled).collect();
     if keys.is_empty() {
@@ -68,6 +76,40 @@ async fn what_a_tenant_saved_is_nobody_elses() {
     assert_eq!(door.ask(0, "GET", "/snapshots", Value::Null).await.1, expected);
     assert_eq!(door.ask(0, "DELETE", "/templates/a%3Adefault", Value::Null).await.0, 204);
     assert_eq!(door.ask(0, "DELETE", "/templates/a%3Adefault", Value::Null).await.0, 404);
+}
+
+#[tokio::test]
+async fn who_is_bound_to_a_profile_knows_no_snapshot_of_another() {
+    let people = [("free", "left", EXEC), ("bound-offline_readonly", "left", EXEC)];
+    let (door, app, _directory) = door(&people).await;
+    let with_profile = |id: &str, profile: &str| {
+        let mut row = snapshot(id, "left");
+        row.base.profile = Some(profile.to_owned());
+        row
+    };
+    app.e2b().saved().publish(with_profile("a", "e2b")).await.unwrap();
+    app.e2b().saved().publish(with_profile("b", "offline_readonly")).await.unwrap();
+    let listed = async |who| {
+        let (_, page) = door.ask(who, "GET", "/snapshots", Value::Null).await;
+        page.as_array().unwrap().iter().map(|row| row["snapshotID"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(1).await, ["b:default"]);
+    for (method, path) in [
+        ("GET", "/templates/aliases/named-a"),
+        ("GET", "/templates/a"),
+        ("GET", "/templates/a/tags"),
+        ("DELETE", "/templates/a"),
+        ("DELETE", "/templates/a%3Adefault"),
+    ] {
+        assert_eq!(door.ask(1, method, path, Value::Null).await.0, 404, "{method} {path}");
+    }
+    assert_eq!(door.ask(1, "POST", "/v2/sandboxes", json!({ "templateID": "a" })).await.0, 404);
+    let tags = json!({ "target": "a", "tags": ["mine"] });
+    assert_eq!(door.ask(1, "POST", "/templates/tags", tags).await.0, 404);
+    let (status, asked) = door.ask(1, "POST", "/v3/templates", json!({ "name": "named-a" })).await;
+    assert!(status == 202 && asked["templateID"] != "a", "a name that it cannot know is free to it: {asked}");
+    assert_eq!(door.ask(1, "DELETE", "/templates/b", Value::Null).await.0, 204, "its own");
+    assert_eq!(listed(0).await, ["a:default"]);
 }
 
 #[tokio::test]
