@@ -205,6 +205,7 @@ impl Config {
             pull: self.image_pull,
             timeout: Duration::from_secs(self.image_pull_timeout_sec),
             auth_file: self.image_auth_file.clone(),
+            named_registries: Some(self.image_policy().named_registries()),
             ..ImagesConfig::default()
         }
     }
