@@ -121,7 +121,7 @@ impl Inner {
         let (used, standing, stream) = self.dial_for(&session).await?;
         let (operation, what) = (operation(&call.work), subject(&call.work));
         let entry = AuditEntry { command: Some(what), ..entry(caller, operation, Outcome::Started, id) };
-        self.audit(entry).await;
+        self.record(entry).await?;
         let errand = link::errand(stream, &wire, input);
         let (answer, output) = if writes { within_quota(&standing.workspaces, errand).await? } else { errand.await? };
         Ok((answer, ErrandBytes { output, _used: used }))

@@ -240,10 +240,12 @@ impl Inner {
         if let Some(query_id) = &caller.query_id {
             let _ = exec.query_id.set(query_id.clone());
         }
-        // The entry is on its way to the log before the command is to the box, and nobody is answered before both are there.
-        let noted = self.note_start(caller, &exec, &call);
-        let ((), launched) = tokio::join!(noted, self.launch(&session, &standing, &exec, &wire));
-        launched?;
+        if let Err(error) = self.note_start(caller, &exec, &call).await {
+            exec.has_ended(exec.lost_end(&error.to_string()));
+            self.discard(&session, &exec).await;
+            return Err(error);
+        }
+        self.launch(&session, &standing, &exec, &wire).await?;
         if let CallStdin::Bytes(bytes) = call.stdin {
             self.feed(&standing, &exec, bytes);
         }
@@ -285,10 +287,10 @@ impl Inner {
         })
     }
 
-    async fn note_start(&self, caller: &Caller, exec: &Exec, call: &ExecCall) {
+    async fn note_start(&self, caller: &Caller, exec: &Exec, call: &ExecCall) -> Result<()> {
         let entry = entry(caller, "exec", Outcome::Started, exec.session_id());
         let (target, command) = (Some(exec.id.to_string()), Some(call.program.argv().join(" ")));
-        self.audit(AuditEntry { target, command, ..entry }).await;
+        self.record(AuditEntry { target, command, ..entry }).await
     }
 
     /// Sends input to a command. Waits while it does not read.

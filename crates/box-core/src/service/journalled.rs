@@ -266,6 +266,14 @@ impl Inner {
         }
     }
 
+    /// Writes to the audit log what is about to run. What cannot be recorded must not run.
+    pub(super) async fn record(&self, entry: AuditEntry) -> Result<()> {
+        match &self.audit {
+            Some(log) => log.record(entry).await,
+            None => Ok(()),
+        }
+    }
+
     /// Forgets a command that never ran.
     pub(super) async fn discard(&self, session: &Session, exec: &Exec) {
         lock(&session.execs).remove(&exec.id);

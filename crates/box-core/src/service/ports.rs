@@ -69,9 +69,9 @@ impl Inner {
         session.made().await;
         let place = session.port_place().ok_or_else(too_many)?;
         let (used, _standing, stream) = self.dial_for(&session).await?;
-        let io = link::port(stream, port).await.map_err(|error| explain(error, id, port))?;
         let entry = AuditEntry { target: Some(port.to_string()), ..entry(caller, "port", Outcome::Started, id) };
-        self.audit(entry).await;
+        self.record(entry).await?;
+        let io = link::port(stream, port).await.map_err(|error| explain(error, id, port))?;
         Ok(PortStream { io, _place: place, _used: used })
     }
 }

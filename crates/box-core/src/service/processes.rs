@@ -115,8 +115,11 @@ impl Inner {
         let standing = self.wake(&session).await?;
         self.make_way(&session, &standing, &call).await?;
         let process = self.claim_process(caller, &session, call)?;
-        self.note_process(caller, &process).await;
-        match self.start_run(&session, &standing, &process).await {
+        let started = match self.note_process(caller, &process).await {
+            Ok(()) => self.start_run(&session, &standing, &process).await,
+            Err(error) => Err(error),
+        };
+        match started {
             Ok(()) => {
                 self.supervise(&session, &standing, &process);
                 Ok((session, standing, process))
@@ -175,11 +178,11 @@ impl Inner {
         caller.limit_reached(held, self.config().max_managed_processes, |ceiling| ceiling.max_managed_processes)
     }
 
-    async fn note_process(&self, caller: &Caller, process: &Process) {
+    async fn note_process(&self, caller: &Caller, process: &Process) -> Result<()> {
         let command = std::iter::once(&process.call.command).chain(&process.call.args).cloned().collect::<Vec<_>>();
         let entry = entry(caller, "start_process", Outcome::Started, &process.key.id);
         let (target, command) = (Some(process.call.process_id.to_string()), Some(command.join(" ")));
-        self.audit(AuditEntry { target, command, ..entry }).await;
+        self.record(AuditEntry { target, command, ..entry }).await
     }
 
     /// Starts a run of a process.
