@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use box_core::audit::{AuditEntry, AuditLog, AuditOptions, CommandText, Outcome, verify};
+use box_core::audit::{AuditEntry, AuditOptions, CommandText, Outcome, verify};
 use box_core::call::Receipt;
 use box_core::mcp::McpAccess;
 use box_core::{Caller, Scope};
