@@ -113,7 +113,7 @@ impl Engines {
         let network_method = self.network_method.or(config.network_method);
         let images = match self.instance {
             InstanceKind::Persistent(_) => config.image_store(),
-            // Whoever runs a command without a server is the operator.
+            // A command without a server is run by the operator.
             InstanceKind::Ephemeral => ImagesConfig { named_registries: None, ..config.image_store() },
         };
         Self { docker, podman, images, nsjail_program, e2b, network_method, ..self }

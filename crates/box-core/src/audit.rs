@@ -11,9 +11,9 @@
 //! `prev`: a chain through all files. The key is a file elsewhere; `key` tells it from others. A file starts with an anchor that says where the one before ended, so that the oldest
 //! can be removed and the rest still be verified.
 //!
-//! Whoever can write the files but not read the key can neither change a line nor write a new log. They can cut off the newest
+//! A writer of the files who cannot read the key can neither change a line nor write a new log, but can cut off the newest
 //! lines, or remove all of them; to notice that, keep [`Verdict::last_seq`] and [`Verdict::last_hash`] somewhere else now and
-//! then. Whoever has the key, such as root of the machine, can write anything.
+//! then. The key lets its reader, such as root of the machine, write anything.
 //!
 //! Logs from before there were keys have a SHA-256 called `hash` in each line. Such a log is continued: its first sealed line
 //! holds all lines before it.
@@ -116,7 +116,7 @@ impl AuditLog {
         }
     }
 
-    /// Adds an entry and waits until the system has taken it, for whoever must not act unseen.
+    /// Adds an entry and returns once the system has taken it. Callers that must not act unrecorded use this.
     pub async fn record(&self, entry: AuditEntry) -> Result<()> {
         let (answer, answered) = oneshot::channel();
         self.send(Order::Record(Box::new(entry.bounded(self.commands)), answer)).await?;

@@ -56,7 +56,7 @@ impl Client {
     }
 
     /// Asks the engine whether it is there. A stopped one still accepts connections, so work that takes long begins with this.
-    /// For a while after it gave no answer, it is not asked again: callers are told at once what is known.
+    /// After a missing answer the engine is not asked again for a while: callers get the error at once.
     pub(crate) async fn ping(&self) -> Result<()> {
         let silent_at = || self.silent_at.lock().unwrap_or_else(PoisonError::into_inner);
         if silent_at().is_some_and(|at| at.elapsed() < SILENCE_AGE_MAX) {
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(client.ping().await.unwrap_err().code(), "unavailable");
         let asked_at = Instant::now();
         assert!(client.ping().await.unwrap_err().to_string().contains("no answer"));
-        assert_eq!(asked_at.elapsed(), Duration::ZERO, "what is known is told at once");
+        assert_eq!(asked_at.elapsed(), Duration::ZERO, "the known error comes at once");
         drop(listener);
         tokio::time::advance(SILENCE_AGE_MAX).await;
         let error = client.ping().await.unwrap_err().to_string();

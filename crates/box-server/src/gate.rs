@@ -391,7 +391,7 @@ mod tests {
             gate().check(&request).is_ok()
         };
         assert!(!is_let_in("evil.example"));
-        assert!(!is_let_in("box.example"), "another name of ours than Host has");
+        assert!(!is_let_in("box.example"), "an allowed host, but not the one in Host");
         assert!(is_let_in("localhost"));
     }
 

@@ -290,7 +290,7 @@ async fn what_leads_a_request_is_what_lets_it_in(door: &mut Door) -> Result<()> 
         format!("GET /sandboxes HTTP/1.1\r\n{page}E2b-Sandbox-Id: x\r\nE2b-Sandbox-Port: 49983\r\n\r\n"),
         format!("GET /v2/sandboxes HTTP/1.1\r\n{page}E2b-Sandbox-Id: abc\r\nE2b-Sandbox-Port: 49983\r\n\r\n"),
         format!("GET / HTTP/1.1\r\n{page}E2b-Sandbox-Id: def\r\nE2b-Sandbox-Port: 3000\r\n\r\n"),
-        // A target and a Host that name different servers of ours.
+        // A target and a Host that are both allowed, and differ.
         format!("GET http://{own}/v1/sessions HTTP/1.1\r\n{page}\r\n"),
         format!("GET http://3000-abc.sand.example/v1/sessions HTTP/1.1\r\nHost: {own}\r\n\r\n"),
         // A path that LangBot's programs may call by any name, led to a sandbox.
@@ -298,7 +298,7 @@ async fn what_leads_a_request_is_what_lets_it_in(door: &mut Door) -> Result<()> 
             "GET /rpc/ws HTTP/1.1\r\nHost: evil.example\r\n{upgrade}E2b-Sandbox-Id: abc\r\nE2b-Sandbox-Port: 3000\r\n\r\n"
         ),
         format!("GET /rpc/ws HTTP/1.1\r\nHost: 3000-abc.evil.example\r\n{upgrade}\r\n"),
-        // What a proxy before us would say is for nobody to say here.
+        // Headers of a proxy in front decide nothing.
         format!("GET /v1/sessions HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: {own}\r\n\r\n"),
         format!(
             "GET /v1/sessions HTTP/1.1\r\n{page}X-Forwarded-Host: {own}\r\nE2b-Sandbox-Id: x\r\nE2b-Sandbox-Port: 49983\r\n\r\n"

@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
     ]
 }
 
-/// Cases whose server is told of something that the case makes first.
+/// Cases that make something before their server starts.
 pub(crate) fn own_servers() -> Vec<Case> {
     vec![Case::new("degraded/an_engine_that_says_nothing_is_told_as_that", an_engine_that_says_nothing)]
 }

@@ -56,7 +56,7 @@ fn summary(verdict: &Verdict) -> String {
     };
     let sealed = match verdict.sealed_from {
         Some(first) => format!("sealed with the key from number {first} on\n"),
-        None if verdict.entries > 0 => "not sealed: whoever can write the log can write a new one\n".to_owned(),
+        None if verdict.entries > 0 => "not sealed: anyone who can write the log can write a new one\n".to_owned(),
         None => String::new(),
     };
     let hash = verdict.last_hash.as_ref().map(|hash| format!("last hash {hash}\n")).unwrap_or_default();

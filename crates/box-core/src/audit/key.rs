@@ -1,4 +1,4 @@
-//! The key that seals a log: a file of its own, so that whoever has the log need not have the key.
+//! The key that seals a log. It has a file of its own, so that access to the log does not give access to the key.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ const KEY_BYTES: usize = 32;
 /// Bytes that SHA-256 works on at a time.
 const BLOCK_BYTES: usize = 64;
 
-/// Characters by which a key is told from others. They say nothing about the key.
+/// Length of a key's id. The id reveals nothing about the key.
 const ID_CHARS: usize = 16;
 
 /// A key.
@@ -27,7 +27,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// A key that nobody had before.
+    /// A new key.
     fn random() -> io::Result<Self> {
         Ok(Self::of(random::bytes()?))
     }
@@ -54,7 +54,7 @@ impl Key {
         Ok(Some(Self::of(secret)))
     }
 
-    /// By what it is told from others.
+    /// Identifies the key in lines and errors.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -121,7 +121,7 @@ impl KeyFile {
     }
 }
 
-/// The key in a file that nobody else can read.
+/// The key in a file that only its owner can read.
 fn read_private(path: &Path) -> Result<Option<Key>> {
     let Some(key) = Key::read(path)? else { return Ok(None) };
     let metadata = path.symlink_metadata().map_err(|error| failed(path, error))?;

@@ -24,7 +24,7 @@ pub struct Verdict {
     pub last_seq: Option<u64>,
     /// Number of the first entry that is sealed with the key. Nothing in a log from before there were keys.
     pub sealed_from: Option<u64>,
-    /// Seal or hash of the last good line. Whoever keeps it elsewhere can tell later whether the log was rewritten.
+    /// Seal or hash of the last good line. A copy of it elsewhere shows later whether the log was rewritten.
     pub last_hash: Option<String>,
     /// The first thing that is wrong. Nothing behind it was looked at.
     pub problem: Option<Problem>,

@@ -286,8 +286,8 @@ impl Service {
         self.inner.present()
     }
 
-    /// Whether boxes can be made here, and what they hold. Looked at now and then: many ask, and looking costs. Where looking takes
-    /// long, because an engine does not answer, it goes on and the caller is told what is known.
+    /// Whether boxes can be made here, and what they hold. Looked at now and then: many ask, and looking costs. While an
+    /// engine does not answer, the probe goes on and the caller gets the last known state.
     #[boxed]
     pub async fn backend_info(&self, caller: &Caller) -> Result<(BackendName, Capabilities)> {
         caller.require(Scope::Exec)?;

@@ -77,7 +77,7 @@ impl Scratch {
         hexadecimal(&Sha256::digest([padded(0x5c), inner.to_vec()].concat()))
     }
 
-    /// Writes the whole log once more as it was before there were keys, which needs none.
+    /// Rewrites the whole log in the form without keys.
     pub(crate) fn rewrite_without_key(&self) {
         let mut before = "0".repeat(64);
         for file in self.files() {

@@ -191,7 +191,7 @@ fn change_lines(log: &Scratch, file: &str, change: impl FnOnce(&mut Vec<String>)
     log.write_lines(file, &lines);
 }
 
-/// A line with the seal that it should have, as somebody would make it who has the key.
+/// A line with a valid seal, as an attacker with the key would make it.
 fn resealed(log: &Scratch, line: &str) -> String {
     let said = line.split_once(",\"hmac\":\"").unwrap().0;
     format!("{said},\"hmac\":\"{}\"}}", log.seal(&format!("{said}}}")))

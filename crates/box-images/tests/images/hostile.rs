@@ -143,7 +143,7 @@ async fn a_registry_that_only_a_pattern_admits_is_at_a_public_address() {
     };
     let error = ensure(vec!["registry.example".to_owned()]).await;
     assert!(error.contains("expected a public address") && error.contains("allowed_images"), "{error}");
-    assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nobody connected");
+    assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "no connection was made");
     let named =
         tokio::spawn(async move { tokio::net::TcpListener::from_std(listener).unwrap().accept().await.map(drop) });
     let error = ensure(vec![format!("2130706433:{port}")]).await;
