@@ -116,7 +116,7 @@ impl Engines {
             // A command without a server is run by the operator.
             InstanceKind::Ephemeral => ImagesConfig { named_registries: None, ..config.image_store() },
         };
-        Self { docker, podman, images, nsjail_program, e2b, network_method, ..self }
+        Self { network_method, images, docker, podman, nsjail_program, e2b, ..self }
     }
 
     /// The same, with boxes of this machine that get out by this way.

@@ -24,10 +24,10 @@ async fn what_the_log_cannot_record_does_not_run(door: &mut Door) -> Result<()> 
     let (log, aside) = (door.server.state().join("audit"), door.server.state().join("audit.aside"));
     // The file that is open can still be written. The next one cannot be made, as on a disk that is full.
     std::fs::rename(&log, &aside)?;
-    let long = format!("true # {}", "\u{1}".repeat(4000));
+    let padded = format!("true # {}", "\u{1}".repeat(4000));
     let mut refused = None;
     for _ in 0..ENTRIES_MAX {
-        let answer = client.post("/v1/sessions/one/exec", &json!({ "cmd": long })).await?;
+        let answer = client.post("/v1/sessions/one/exec", &json!({ "cmd": padded })).await?;
         if answer.status != 200 {
             refused = Some(answer);
             break;
@@ -35,9 +35,9 @@ async fn what_the_log_cannot_record_does_not_run(door: &mut Door) -> Result<()> 
     }
     let refused = refused.context("the log never failed")?.refused(503, "backend_unavailable")?;
     ensure!(refused["message"].as_str().is_some_and(|text| text.contains("the audit log")), "{refused}");
-    let touch = json!({ "cmd": format!("touch /workspace/ran; {long}") });
+    let touch = json!({ "cmd": format!("touch /workspace/ran; {padded}") });
     client.post("/v1/sessions/one/exec", &touch).await?.refused(503, "backend_unavailable")?;
-    let start = json!({ "command": "/bin/sh", "args": ["-c", format!("touch /workspace/ran; {long}")] });
+    let start = json!({ "command": "/bin/sh", "args": ["-c", format!("touch /workspace/ran; {padded}")] });
     client.post("/v1/sessions/one/processes", &start).await?.refused(503, "backend_unavailable")?;
     std::fs::rename(&aside, &log)?;
     let listed = client.exec("one", "ls /workspace").await?;

@@ -125,7 +125,7 @@ impl KeyFile {
 fn read_private(path: &Path) -> Result<Option<Key>> {
     let Some(key) = Key::read(path)? else { return Ok(None) };
     let metadata = path.symlink_metadata().map_err(|error| failed(path, error))?;
-    if metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o077 == 0 {
+    if metadata.uid() == rustix::process::geteuid().as_raw() && matches!(metadata.mode() & 0o777, 0o400 | 0o600) {
         return Ok(Some(key));
     }
     let reason = "others can read it; expected mode 0600 and the user that runs strongbox as its owner";

@@ -341,8 +341,10 @@ async fn a_backend_that_does_not_answer_keeps_nobody_waiting() {
     let store: Arc<dyn Store> = Arc::new(Memory::default());
     let service = Service::open(Arc::clone(&backend) as _, store, None, ServiceConfig::default()).await.unwrap();
     backend.is_silent.store(true, Ordering::Relaxed);
+    let asked_at = tokio::time::Instant::now();
     let status = service.status(&caller).await.unwrap();
     assert!(!status.available && status.reason.unwrap().contains("has not answered yet"), "nothing is known");
+    assert_eq!(asked_at.elapsed(), limits::LOOK_TIME_MAX, "by the clock of the test");
     service.stop(StopMode::KeepAll).await.unwrap();
     let backend = Arc::new(Barren::default());
     let store: Arc<dyn Store> = Arc::new(Memory::default());
@@ -350,7 +352,9 @@ async fn a_backend_that_does_not_answer_keeps_nobody_waiting() {
     assert!(service.status(&caller).await.unwrap().available);
     backend.is_silent.store(true, Ordering::Relaxed);
     tokio::time::advance(limits::CAPABILITIES_AGE_MAX).await;
+    let asked_at = tokio::time::Instant::now();
     assert!(service.status(&caller).await.unwrap().available, "what was known last");
+    assert_eq!(asked_at.elapsed(), limits::LOOK_TIME_MAX);
     service.stop(StopMode::KeepAll).await.unwrap();
 }
 

@@ -36,7 +36,7 @@ const TABLE: &[Tampering] = &[
     Tampering {
         what: "an anchor is changed and given a seal that fits",
         act: |log| {
-            change_lines(log, FOURTH, |lines| lines[0] = resealed(log, &lines[0].replace("\"seq\"", " \"seq\"")))
+            change_lines(log, FOURTH, |lines| lines[0] = resealed(log, &lines[0].replace("\"seq\"", " \"seq\"")));
         },
         file: FOURTH,
         line: 2,
