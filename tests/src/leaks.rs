@@ -19,9 +19,10 @@ use crate::isolation::RUN_DIRECTORY;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Leaks(BTreeSet<String>);
 
-/// What stays for the next box: the agent, unpacked images, the skills of tenants, and what their MCP servers installed.
-pub const KEPT: [&str; 7] =
-    ["agent-", "images/", "skills/", "mcp/kept/", "docker/images/", "podman/images/", "nsjail/images/"];
+/// What stays for the next box: the agent, unpacked images, the skills of tenants, and what their MCP servers installed. And the
+/// audit log, which begins new files.
+pub const KEPT: [&str; 8] =
+    ["agent-", "audit/audit-", "images/", "skills/", "mcp/kept/", "docker/images/", "podman/images/", "nsjail/images/"];
 
 /// Where ranges of ids are claimed.
 const CLAIMS: &str = "/run/strongbox/ids";

@@ -123,7 +123,12 @@ impl Engines {
         let (docker, podman, e2b) = (config.docker.settings(), config.podman.settings(), config.e2b.settings());
         let nsjail_program = config.nsjail.program.clone();
         let network_method = self.network_method.or(config.network_method);
-        Self { docker, podman, images: config.image_store(), nsjail_program, e2b, network_method, ..self }
+        let images = match self.instance {
+            InstanceKind::Persistent(_) => config.image_store(),
+            // A command without a server is run by the operator.
+            InstanceKind::Ephemeral => ImagesConfig { named_registries: None, ..config.image_store() },
+        };
+        Self { network_method, images, docker, podman, nsjail_program, e2b, ..self }
     }
 
     /// The same, with boxes of this machine that get out by this way.

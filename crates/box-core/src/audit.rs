@@ -2,20 +2,25 @@
 //!
 //! ```text
 //! <dir>/audit.lock           held by the one process that writes
-//! <dir>/audit-000001.jsonl   {"anchor":"audit-000001.jsonl","seq":0,"prev":"00…","hash":"…"}
-//!                            {"seq":1,"at":"…","subject":"…",…,"prev":"…","hash":"…"}
-//! <dir>/audit-000002.jsonl   {"anchor":"audit-000002.jsonl","seq":1,"prev":"…","hash":"…"}
+//! <dir>/audit-000001.jsonl   {"anchor":"audit-000001.jsonl","seq":0,"prev":"00…","key":"…","hmac":"…"}
+//!                            {"seq":1,"at":"…","subject":"…",…,"prev":"…","key":"…","hmac":"…"}
+//! <dir>/audit-000002.jsonl   {"anchor":"audit-000002.jsonl","seq":1,"prev":"…","key":"…","hmac":"…"}
 //! ```
 //!
-//! Every line ends with a SHA-256 of the object that it would be without that hash, and repeats that of the line before as
-//! `prev`: a chain through all files. A file starts with an anchor that says where the one before ended, so that the oldest
+//! Every line ends with an HMAC-SHA-256 of the object that it would be without it, and repeats that of the line before as
+//! `prev`: a chain through all files. The key is a file elsewhere; `key` tells it from others. A file starts with an anchor that says where the one before ended, so that the oldest
 //! can be removed and the rest still be verified.
 //!
-//! The chain has no secret. Whoever can write the files can cut off the newest lines, or write a whole new log; to notice
-//! that, keep [`Verdict::last_seq`] and [`Verdict::last_hash`] somewhere else now and then.
+//! A writer of the files who cannot read the key can neither change a line nor write a new log, but can cut off the newest
+//! lines, or remove all of them; to notice that, keep [`Verdict::last_seq`] and [`Verdict::last_hash`] somewhere else now and
+//! then. The key lets its reader, such as root of the machine, write anything.
+//!
+//! Logs from before there were keys have a SHA-256 called `hash` in each line. Such a log is continued: its first sealed line
+//! holds all lines before it.
 
 mod entry;
 mod files;
+mod key;
 mod line;
 mod resume;
 mod verify;
@@ -86,11 +91,13 @@ pub struct AuditLog {
 impl AuditLog {
     /// Goes on with the log in a directory, or begins one. A line that a crash left half-written is cut off, and an entry
     /// says so. One process at a time can have a log open.
-    pub fn open(dir: &Path, options: AuditOptions) -> Result<Self> {
+    ///
+    /// Lines are sealed with the key in `key_file`, which is made if there is none.
+    pub fn open(dir: &Path, key_file: &Path, options: AuditOptions) -> Result<Self> {
         options.validate()?;
         let trouble = Trouble::default();
         let (queue, inbox) = mpsc::channel(QUEUE_ENTRIES_MAX);
-        let writer = Writer::open(dir, options, Arc::clone(&trouble))?;
+        let writer = Writer::open(dir, key_file, options, Arc::clone(&trouble))?;
         let writer = std::thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || writer.run(inbox))
@@ -100,8 +107,7 @@ impl AuditLog {
 
     /// Adds an entry. Waits for room in the queue, never for the disk.
     ///
-    /// An error says that the log cannot be written at the moment, so that whoever must not act unseen can refuse to act.
-    /// The entry is tried all the same, and once the log can be written again an entry tells how many are missing.
+    /// An error says that the log could not be written when it was last tried. The entry is tried all the same, and once the log can be written again an entry tells how many are missing.
     pub async fn append(&self, entry: AuditEntry) -> Result<()> {
         self.send(Order::Append(Box::new(entry.bounded(self.commands)))).await?;
         self.trouble().map_or(Ok(()), |trouble| Err(not_written(&trouble)))
@@ -151,5 +157,9 @@ impl Drop for AuditLog {
 }
 
 fn not_written(trouble: &str) -> Error {
-    Error::io("writing the audit log", std::io::Error::other(trouble.to_owned()))
+    Error::Unavailable {
+        what: "the audit log".to_owned(),
+        reason: format!("it cannot be written, and nothing runs that it cannot record: {trouble}"),
+        fix: "an operator makes room on the disk, or makes the directory of the log writable".to_owned(),
+    }
 }

@@ -36,6 +36,12 @@ impl<T: Clone> Cached<T> {
         Ok(value)
     }
 
+    /// What was read last, however old it is.
+    pub fn last(&self) -> Option<T> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map(|(_, value)| value.clone())
+    }
+
     /// Forgets what was read: it is known to have changed.
     pub fn forget(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;

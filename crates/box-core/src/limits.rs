@@ -86,6 +86,8 @@ pub const RECENT_ERRORS_TENANTS_MAX: usize = 1000;
 pub const QUERY_ID_CHARS_MAX: usize = 128;
 /// How old what the backend said of itself may be. Looking at it costs processes, and anybody may ask whether we are ready.
 pub const CAPABILITIES_AGE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+/// Longest that a readiness check waits for the backend before it answers with the last known state.
+pub const LOOK_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Skills that one box shows. Others want to mount too.
 pub const SKILLS_MOUNTED_MAX: usize = 24;

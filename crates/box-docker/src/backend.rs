@@ -236,6 +236,7 @@ impl Inner {
     /// Asks the engine to stop or continue a container; one that is so already is fine.
     async fn set_motion(&self, handle: &Handle, wanted: Motion) -> Result<()> {
         let live = self.find(handle).await?;
+        self.client.ping().await?;
         let (docker, container) = (&self.client.docker, live.container.as_str());
         let asked = match wanted {
             Motion::Still => docker.pause_container(container).await,

@@ -1,11 +1,13 @@
 //! The connection to an engine, and its errors in the words of our own.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bollard::errors::Error as EngineError;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use box_core::{Error, Result};
+use tokio::time::Instant;
 
 use crate::config::EngineKind;
 
@@ -14,6 +16,9 @@ const ANSWER_SEC_MAX: u64 = 120;
 
 /// How long an engine may take for an answer that costs it nothing. One that takes longer is stopped, or as good as that.
 const PING_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long an engine that gave no answer is not asked again.
+const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// How an address begins that leads to another machine.
 const REMOTE: [&str; 3] = ["tcp://", "http://", "https://"];
@@ -27,6 +32,8 @@ pub(crate) struct Client {
     pub(crate) address: String,
     /// Which engine it is.
     pub(crate) kind: EngineKind,
+    /// When it last gave no answer.
+    silent_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Client {
@@ -45,15 +52,23 @@ impl Client {
         };
         let negotiated = tokio::time::timeout(PING_TIME_MAX, connected.map_err(unreachable)?.negotiate_version()).await;
         let docker = negotiated.map_err(|_| silent(kind, address))?.map_err(unreachable)?;
-        Ok(Self { docker, address: address.to_owned(), kind })
+        Ok(Self { docker, address: address.to_owned(), kind, silent_at: Arc::default() })
     }
 
     /// Asks the engine whether it is there. A stopped one still accepts connections, so work that takes long begins with this.
+    /// After a missing answer the engine is not asked again for a while: callers get the error at once.
     pub(crate) async fn ping(&self) -> Result<()> {
+        let silent_at = || self.silent_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if silent_at().is_some_and(|at| at.elapsed() < SILENCE_AGE_MAX) {
+            return Err(silent(self.kind, &self.address));
+        }
         match tokio::time::timeout(PING_TIME_MAX, self.docker.ping()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(unavailable(self.kind, &self.address, &error)),
-            Err(_) => Err(silent(self.kind, &self.address)),
+            Err(_) => {
+                *silent_at() = Some(Instant::now());
+                Err(silent(self.kind, &self.address))
+            }
         }
     }
 
@@ -164,5 +179,23 @@ mod tests {
         let error = Client::connect(EngineKind::Docker, &address).await.unwrap_err();
         assert_eq!(error.code(), "unavailable");
         assert!(error.to_string().contains("no answer from unix://"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_gave_no_answer_is_not_asked_again_for_a_while() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("engine.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let address = format!("unix://{}", socket.display());
+        let docker = Docker::connect_with_unix(&address, ANSWER_SEC_MAX, API_DEFAULT_VERSION).unwrap();
+        let client = Client { docker, address, kind: EngineKind::Docker, silent_at: Arc::default() };
+        assert_eq!(client.ping().await.unwrap_err().code(), "unavailable");
+        let asked_at = Instant::now();
+        assert!(client.ping().await.unwrap_err().to_string().contains("no answer"));
+        assert_eq!(asked_at.elapsed(), Duration::ZERO, "the known error comes at once");
+        drop(listener);
+        tokio::time::advance(SILENCE_AGE_MAX).await;
+        let error = client.ping().await.unwrap_err().to_string();
+        assert!(!error.contains("no answer"), "it is asked again: {error}");
     }
 }

@@ -19,12 +19,15 @@ pub struct ImagesConfig {
     pub auth_file: Option<PathBuf>,
     /// How large an image may be.
     pub limits: ImageLimits,
+    /// Registries that the operator named in full, which may be on a private network. All others are asked at public addresses
+    /// only. Nothing where the operator is the one who asks.
+    pub named_registries: Option<Vec<String>>,
 }
 
 impl Default for ImagesConfig {
     fn default() -> Self {
         let (pull, timeout) = (PullPolicy::default(), Duration::from_mins(10));
-        Self { pull, timeout, auth_file: None, limits: ImageLimits::default() }
+        Self { pull, timeout, auth_file: None, limits: ImageLimits::default(), named_registries: None }
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use box_core::public_address::Reach;
 use box_core::{BackendName, Error, Image, ImageInfo, ImageName, ImageStore, Progress, PullPolicy, Result};
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +50,9 @@ impl Images {
         tracing::info!(image.name = %name, "an image is being pulled");
         let wanted = if self.config.pull == PullPolicy::Always { pull::Wanted::Newest } else { pull::Wanted::Any };
         let silent: Progress = Arc::new(|_| {});
-        pull::pull(&self.store, &self.config, name, wanted, &silent).await?;
+        let is_named = |registries: &Vec<String>| registries.iter().any(|registry| registry == name.registry());
+        let reach = if self.config.named_registries.as_ref().is_none_or(is_named) { Reach::Any } else { Reach::Public };
+        pull::pull(&self.store, &self.config, name, reach, wanted, &silent).await?;
         tracing::info!(image.name = %name, "an image was pulled");
         Ok(())
     }
@@ -121,7 +124,8 @@ impl ImageStore for Images {
     }
 
     async fn pull(&self, name: &ImageName, progress: Progress) -> Result<ImageInfo> {
-        pull::pull(&self.store, &self.config, name, pull::Wanted::Newest, &progress).await
+        // Only the operator's own command comes here; boxes ask by `ensure`.
+        pull::pull(&self.store, &self.config, name, Reach::Any, pull::Wanted::Newest, &progress).await
     }
 
     async fn import(&self, path: &Path, name: Option<&ImageName>) -> Result<Vec<ImageInfo>> {

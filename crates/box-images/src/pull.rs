@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use box_core::public_address::Reach;
 use box_core::{ImageInfo, ImageName, Progress, Result};
 use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -26,15 +27,17 @@ pub(crate) enum Wanted {
     Any,
 }
 
-/// Fetches an image. Whoever drops this, or waits too long, leaves nothing behind but layers that were whole.
+/// Fetches an image from a registry that may have these addresses. Whoever drops this, or waits too long, leaves nothing behind but layers that were whole.
 pub(crate) async fn pull(
     store: &Arc<Store>,
     config: &Arc<ImagesConfig>,
     name: &ImageName,
+    reach: Reach,
     wanted: Wanted,
     progress: &Progress,
 ) -> Result<ImageInfo> {
-    let pulled = tokio::time::timeout(config.timeout, pull_in_turn(store, config, name, wanted, progress)).await;
+    let pulling = pull_in_turn(store, config, name, reach, wanted, progress);
+    let pulled = tokio::time::timeout(config.timeout, pulling).await;
     let pulled = pulled.unwrap_or_else(|_| {
         let reason = format!("it did not arrive within {} seconds", config.timeout.as_secs());
         Err(Failure::Unavailable(reason, "try again, or raise image_pull_timeout_sec"))
@@ -46,6 +49,7 @@ async fn pull_in_turn(
     store: &Arc<Store>,
     config: &Arc<ImagesConfig>,
     name: &ImageName,
+    reach: Reach,
     wanted: Wanted,
     progress: &Progress,
 ) -> Result<ImageInfo, Failure> {
@@ -54,7 +58,7 @@ async fn pull_in_turn(
         return Ok(found.info(name.to_string()));
     }
     let credentials = Credentials::for_registry(config.auth_file.as_deref(), name.registry())?;
-    let registry = Registry::new(name, credentials)?;
+    let registry = Registry::new(name, reach, credentials)?;
     let _busy = store.busy().await?;
     let found = find(&registry, name).await?;
     let mut fetches = Vec::new();

@@ -9,13 +9,15 @@ mod challenge;
 mod credentials;
 mod http;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::http::{HeaderValue, Response, StatusCode, header};
+use box_core::public_address::{Reach, is_public};
 use box_core::{Error, ImageName, Progress, PullStep};
 use bytes::Bytes;
 use hyper::body::Incoming;
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
 
 use self::address::Address;
 use self::challenge::Challenge;
@@ -36,6 +38,10 @@ pub(crate) struct Registry {
     client: Client,
     /// Where the registry is.
     place: Address,
+    /// The addresses that it may have.
+    reach: Reach,
+    /// The addresses that it has: resolved once, for everything that is asked of it.
+    found: OnceCell<Vec<SocketAddr>>,
     repository: String,
     credentials: Option<Credentials>,
     /// What is shown to the registry, once it has asked for something.
@@ -43,13 +49,15 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn new(name: &ImageName, credentials: Option<Credentials>) -> Result<Self, Failure> {
+    pub(crate) fn new(name: &ImageName, reach: Reach, credentials: Option<Credentials>) -> Result<Self, Failure> {
         let host = if name.registry() == "docker.io" { "registry-1.docker.io" } else { name.registry() };
         // Only this machine is asked without encryption.
         let scheme = if name.is_loopback() { "http" } else { "https" };
         Ok(Self {
             client: Client::default(),
             place: Address::parse(&format!("{scheme}://{host}/v2/"))?,
+            reach: if name.is_loopback() { Reach::Loopback } else { reach },
+            found: OnceCell::new(),
             repository: name.repository().to_owned(),
             credentials,
             authorization: tokio::sync::Mutex::default(),
@@ -129,9 +137,9 @@ impl Registry {
         accept: Option<&'static str>,
     ) -> Result<Answer, Failure> {
         for _ in 0..=REDIRECTS_MAX {
-            self.check(&address)?;
+            let found = self.resolve(&address).await?;
             let proof = authorization.as_ref().filter(|_| address.is_same_place(&self.place));
-            let answer = self.client.get(&address, proof, accept).await?;
+            let answer = self.client.get(&address, &found, proof, accept).await?;
             if !answer.response().status().is_redirection() {
                 return Ok(answer);
             }
@@ -140,6 +148,23 @@ impl Registry {
             address = address.join(location)?;
         }
         Err("its registry leads from one address to the next without end".into())
+    }
+
+    /// Where an address leads, if one may go there: the registry itself, or what it names for blobs and tokens.
+    async fn resolve(&self, address: &Address) -> Result<Vec<SocketAddr>, Failure> {
+        self.check(address)?;
+        let own = self.found.get_or_try_init(|| http::resolve(&self.place, self.reach)).await?;
+        if address.is_same_place(&self.place) {
+            return Ok(own.clone());
+        }
+        // A registry on a private network names others there. One that is not there has no say about that network.
+        let is_inside = self.reach == Reach::Any && !own.iter().all(|found| is_public(found.ip()));
+        let reach = match self.reach {
+            Reach::Loopback if address.is_loopback() => Reach::Loopback,
+            _ if is_inside => Reach::PublicOrPrivate,
+            _ => Reach::Public,
+        };
+        http::resolve(address, reach).await
     }
 
     /// Refuses addresses without encryption, but for registries of this machine and on this machine.
@@ -165,9 +190,9 @@ impl Registry {
     }
 
     async fn token(&self, address: &Address) -> Result<HeaderValue, Failure> {
-        self.check(address)?;
+        let found = self.resolve(address).await?;
         let proof = self.credentials.as_ref().map(Credentials::header).transpose()?;
-        let answer = self.client.get(address, proof.as_ref(), None).await?;
+        let answer = self.client.get(address, &found, proof.as_ref(), None).await?;
         if answer.response().status() != StatusCode::OK {
             return Err(denied(&format!("{} gives no token for it ({})", address.host(), answer.response().status())));
         }

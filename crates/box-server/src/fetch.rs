@@ -3,10 +3,11 @@
 
 mod address;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use box_core::public_address::is_public;
+use box_core::public_address::Reach;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -58,16 +59,21 @@ fn next(address: &Address, headers: &HeaderMap) -> Result<Address, Failure> {
 
 /// The machines behind an address that may be asked.
 async fn reachable(config: &SkillsConfig, address: &Address) -> Result<Vec<SocketAddr>, Failure> {
-    let found = tokio::net::lookup_host((address.host(), address.port())).await;
-    let found = found.map_err(|error| failed(&format!("{} is not known: {error}", address.host())))?;
-    let is_loopback = |found: &SocketAddr| config.allow_loopback_urls && found.ip().to_canonical().is_loopback();
-    let is_allowed = |found: &SocketAddr| is_loopback(found) || (address.is_encrypted() && is_public(found.ip()));
-    let allowed: Vec<SocketAddr> = found.filter(is_allowed).collect();
-    if allowed.is_empty() {
-        let why = "it must be an https address of a machine on the public internet";
-        return Err(refused(&address.shown(), why));
-    }
-    Ok(allowed)
+    // Only this machine is asked without encryption.
+    let reach = match (config.allow_loopback_urls, address.is_encrypted()) {
+        (false, false) => return Err(not_public(address)),
+        (false, true) => Reach::Public,
+        (true, true) => Reach::PublicOrLoopback,
+        (true, false) => Reach::Loopback,
+    };
+    reach.resolve(address.host(), address.port()).await.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => not_public(address),
+        _ => failed(&format!("{} is not known: {error}", address.host())),
+    })
+}
+
+fn not_public(address: &Address) -> Failure {
+    refused(&address.shown(), "it must be an https address of a machine on the public internet")
 }
 
 type Answered = (Response<Incoming>, AbortOnDropHandle<()>);

@@ -133,9 +133,11 @@ impl Gate {
             named.push(value.to_str().unwrap_or_default());
         }
         let once = named.len() == 1;
+        // Routing reads one of the two and a proxy before us may read the other, so they must be the same.
         named.extend(request.uri().authority().map(http::uri::Authority::as_str));
         let parsed: Option<Vec<Authority>> = named.into_iter().map(Authority::parse).collect();
-        let ours = parsed.filter(|all| once && all.iter().all(|authority| self.is_ours(authority, local.ip())));
+        let is_one = |all: &Vec<Authority>| once && all.iter().all(|authority| *authority == all[0]);
+        let ours = parsed.filter(|all| is_one(all) && self.is_ours(&all[0], local.ip()));
         let refuse = || {
             let message = "the header Host must be an address of this server, localhost, or an allowed host";
             let failure = Failure::new(StatusCode::FORBIDDEN, "forbidden", message).detail("host_not_allowed");
@@ -220,7 +222,8 @@ fn is_from_program(request: &Request) -> bool {
             | ["v1", "sessions", _, "managed-process", "ws"]
             | ["v1", "sessions", _, "managed-process", _, "ws"]
     );
-    is_upgrade && is_ours && !headers.contains_key(header::ORIGIN)
+    // What is led to a sandbox is not for LangBot's door, whatever its path is.
+    is_upgrade && is_ours && !headers.contains_key(header::ORIGIN) && crate::e2b::is_for_server(request)
 }
 
 /// Host and port of an origin, the port only where it is not the usual one of its scheme.
@@ -381,10 +384,32 @@ mod tests {
 
     #[test]
     fn a_target_with_a_name_of_its_own_is_checked_too() {
-        let request = Request::builder().uri("http://evil.example/v1/status").header("host", "localhost");
-        let mut request = request.body(axum::body::Body::empty()).unwrap();
-        request.extensions_mut().insert(tcp());
-        assert!(gate().check(&request).is_err());
+        let is_let_in = |target: &str| {
+            let request = Request::builder().uri(format!("http://{target}/v1/status")).header("host", "localhost");
+            let mut request = request.body(axum::body::Body::empty()).unwrap();
+            request.extensions_mut().insert(tcp());
+            gate().check(&request).is_ok()
+        };
+        assert!(!is_let_in("evil.example"));
+        assert!(!is_let_in("box.example"), "an allowed host, but not the one in Host");
+        assert!(is_let_in("localhost"));
+    }
+
+    #[test]
+    fn a_program_is_let_in_by_any_name_only_where_its_request_stays_with_the_server() {
+        let is_let_in = |headers: &[(&str, &str)]| {
+            let mut request = Request::builder().uri("/rpc/ws").header("upgrade", "websocket");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let mut request = request.body(axum::body::Body::empty()).unwrap();
+            request.extensions_mut().insert(tcp());
+            gate().check(&request).is_ok()
+        };
+        assert!(is_let_in(&[("host", "langbot_box:5410")]));
+        assert!(!is_let_in(&[("host", "3000-abc.evil.example")]));
+        let led = [("host", "evil.example"), ("e2b-sandbox-id", "abc"), ("e2b-sandbox-port", "3000")];
+        assert!(!is_let_in(&led));
     }
 
     #[test]

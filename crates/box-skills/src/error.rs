@@ -42,7 +42,7 @@ pub enum Error {
     /// Something else is where the package would go.
     #[error("Skill directory already exists: {path}")]
     DirectoryTaken {
-        /// Where.
+        /// Where in the store: callers are not told where the store is.
         path: String,
     },
     /// A skill keeps its name.
@@ -191,7 +191,7 @@ pub enum Error {
     /// Two of the chosen packages would go into one directory.
     #[error("two of the chosen skills would go into one directory: {path}")]
     TargetTwice {
-        /// Which one.
+        /// Which one, in the store.
         path: String,
     },
     /// Nothing was uploaded.

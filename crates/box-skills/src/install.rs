@@ -36,7 +36,7 @@ impl SkillStore {
         let mut targets: Vec<String> = Vec::new();
         for candidate in &chosen {
             if targets.contains(&candidate.target) {
-                return Err(Error::TargetTwice { path: candidate.preview.skill.package_root.clone() });
+                return Err(Error::TargetTwice { path: candidate.target.clone() });
             }
             self.check_target(&candidate.target)?;
             targets.push(candidate.target.clone());

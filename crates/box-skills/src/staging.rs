@@ -16,7 +16,6 @@ use rustix::io::Errno;
 use crate::error::{Error, Result};
 use crate::fault;
 use crate::limits::COMPONENT_BYTES_MAX;
-use crate::skill::told;
 
 /// Where changes are prepared, in the root of a store.
 pub(crate) const DIRECTORY: &str = ".strongbox";
@@ -219,11 +218,6 @@ impl Drop for Stage<'_> {
         // What cannot be removed now is tried again by whoever takes the lock next.
         let _ = self.root.remove_tree(&self.path);
     }
-}
-
-/// Where a target is, as clients are told it.
-pub(crate) fn place(store: &Path, target: &str) -> String {
-    told(&store.join(target))
 }
 
 #[cfg(test)]

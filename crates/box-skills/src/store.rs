@@ -13,7 +13,7 @@ use crate::limits::{LIST_TEXT_BYTES_MAX, PACKAGES_MAX, SCAN_DEPTH_MAX};
 use crate::name;
 use crate::package::{Package, check_text_size, kind, read_text};
 use crate::skill::{ENTRY_FILES, NewSkill, Skill, SkillChange, told};
-use crate::staging::{FILE_MODE, Lock, Stage, place};
+use crate::staging::{FILE_MODE, Lock, Stage};
 
 /// A directory of skill packages. Cheap to open; any number of processes may have it open.
 #[derive(Debug)]
@@ -158,7 +158,7 @@ impl SkillStore {
     /// Refuses a directory at the top of the store that is taken.
     pub(crate) fn check_target(&self, target: &str) -> Result<()> {
         if name::RESERVED.contains(&target) || self.root.look(target)?.is_some() {
-            return Err(Error::DirectoryTaken { path: place(&self.path, target) });
+            return Err(Error::DirectoryTaken { path: target.to_owned() });
         }
         Ok(())
     }

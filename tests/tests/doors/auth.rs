@@ -29,6 +29,8 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         idle_strangers_lock_no_caller_out,
     ];
     cases.push(case!(a_foreign_page_is_refused_and_an_allowed_one_is_told_so).configured(page));
+    let sandboxes = "[e2b_door]\ndomain = 'sand.example'\n";
+    cases.push(case!(what_leads_a_request_is_what_lets_it_in).configured(sandboxes));
     cases
 }
 
@@ -275,6 +277,48 @@ async fn a_foreign_page_is_refused_and_an_allowed_one_is_told_so(door: &mut Door
     let named = door.client.request("GET", "/v1/status").header("host", "box.example").send().await?;
     ensure!(named.status == 200, "an allowed name: {named:?}");
     Ok(())
+}
+
+/// Requests of which one part names a sandbox, or another server, and another part names this one.
+async fn what_leads_a_request_is_what_lets_it_in(door: &mut Door) -> Result<()> {
+    let own = door.server.address()?;
+    let page = "Host: 3000-abc.sand.example\r\nOrigin: http://3000-abc.sand.example\r\n";
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let refused = [
+        // The name of one sandbox, and headers for the API or for another sandbox.
+        format!("GET /sandboxes HTTP/1.1\r\n{page}E2b-Sandbox-Id: x\r\nE2b-Sandbox-Port: 49983\r\n\r\n"),
+        format!("GET /v2/sandboxes HTTP/1.1\r\n{page}E2b-Sandbox-Id: abc\r\nE2b-Sandbox-Port: 49983\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\n{page}E2b-Sandbox-Id: def\r\nE2b-Sandbox-Port: 3000\r\n\r\n"),
+        // A target and a Host that are both allowed, and differ.
+        format!("GET http://{own}/v1/sessions HTTP/1.1\r\n{page}\r\n"),
+        format!("GET http://3000-abc.sand.example/v1/sessions HTTP/1.1\r\nHost: {own}\r\n\r\n"),
+        // A path that LangBot's programs may call by any name, led to a sandbox.
+        format!(
+            "GET /rpc/ws HTTP/1.1\r\nHost: evil.example\r\n{upgrade}E2b-Sandbox-Id: abc\r\nE2b-Sandbox-Port: 3000\r\n\r\n"
+        ),
+        format!("GET /rpc/ws HTTP/1.1\r\nHost: 3000-abc.evil.example\r\n{upgrade}\r\n"),
+        // Headers of a proxy in front decide nothing.
+        format!("GET /v1/sessions HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: {own}\r\n\r\n"),
+        format!(
+            "GET /v1/sessions HTTP/1.1\r\n{page}X-Forwarded-Host: {own}\r\nE2b-Sandbox-Id: x\r\nE2b-Sandbox-Port: 49983\r\n\r\n"
+        ),
+    ];
+    for request in refused {
+        let said = exchange(door, &request).await?;
+        ensure!(said.starts_with("HTTP/1.1 403 "), "{request}\n{said}");
+    }
+    let same = format!("GET http://{own}/v1/sessions HTTP/1.1\r\nHost: {own}\r\n\r\n");
+    ensure!(exchange(door, &same).await?.starts_with("HTTP/1.1 200 "), "a target that is the Host");
+    Ok(())
+}
+
+async fn exchange(door: &Door, request: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(door.server.address()?).await?;
+    stream.write_all(request.as_bytes()).await?;
+    let mut said = vec![0; 4096];
+    let count = stream.read(&mut said).await?;
+    Ok(String::from_utf8_lossy(&said[..count]).into_owned())
 }
 
 async fn a_websocket_is_refused_before_its_upgrade(door: &mut Door) -> Result<()> {

@@ -1,6 +1,8 @@
 //! A server that cannot make boxes: it serves all the same, says why, and recovers by itself.
 
 use anyhow::{Context, Result, ensure};
+use box_tests::server::ServerOptions;
+use box_tests::{Case, TestServer};
 use serde_json::{Value, json};
 
 use crate::{Door, DoorCase, case, eventually};
@@ -15,6 +17,32 @@ pub(crate) fn cases() -> Vec<DoorCase> {
             .unready("backend = \"docker\"\n[docker]\naddress = \"unix:///nonexistent/docker.sock\"\n"),
         case!(a_profile_can_name_a_backend_and_nothing_stands_in_for_it).configured(ELSEWHERE),
     ]
+}
+
+/// Cases that make something before their server starts.
+pub(crate) fn own_servers() -> Vec<Case> {
+    vec![Case::new("degraded/an_engine_that_says_nothing_is_told_as_that", an_engine_that_says_nothing)]
+}
+
+/// It accepts connections as a stopped daemon does, whose kernel goes on listening.
+async fn an_engine_that_says_nothing() -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let socket = place.path().join("engine.sock");
+    let _engine = tokio::net::UnixListener::bind(&socket)?;
+    let config = format!("backend = \"docker\"\n[docker]\naddress = \"unix://{}\"\n", socket.display());
+    let options = ServerOptions { unready: true, ..ServerOptions::configured(&config) };
+    let server = TestServer::start_with(options).await?;
+    let client = server.client()?;
+    let ready = client.get("/readyz").await?;
+    ensure!(ready.status == 503 && ready.json["error"]["code"] == "backend_unavailable", "{ready:?}");
+    let refused = client.post("/v1/sessions/one", &json!({})).await?.refused(503, "backend_unavailable")?;
+    ensure!(says(&refused["message"], "no answer from unix://") && refused["hint"].is_string(), "{refused}");
+    eventually("a reason", || async {
+        let status = client.get("/v1/status").await?.must(200)?;
+        Ok(says(&status["reason"], "no answer from unix://").then_some(()))
+    })
+    .await?;
+    server.finish().await
 }
 
 /// Boxes are native, but for those of a profile whose engine nobody runs.

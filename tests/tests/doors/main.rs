@@ -4,6 +4,7 @@
 //! everything as that user. Each case has a server of its own, which must end well and leave nothing. The program under test is
 //! `STRONGBOX_BIN`.
 
+mod audit;
 mod auth;
 mod bad_bytes;
 mod bad_input;
@@ -110,7 +111,8 @@ async fn run(selection: Selection) -> Result<ExitCode> {
             suite.run(Case::new(name, move || on_fresh_server(case)).within(limit)).await;
         }
     }
-    for case in auth::own_servers().into_iter().chain(policy::own_servers()).chain(disk::own_servers()) {
+    let own_servers = [auth::own_servers(), degraded::own_servers(), policy::own_servers(), disk::own_servers()];
+    for case in own_servers.into_iter().flatten() {
         suite.run(case).await;
     }
     corpus::run(&mut suite).await?;
@@ -139,6 +141,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("langbot", langbot::cases()),
         ("tools", tools::cases()),
         ("restart", restart::cases()),
+        ("audit", audit::cases()),
         ("auth", auth::cases()),
         ("policy", policy::cases()),
         ("locks", locks::cases()),

@@ -4,11 +4,12 @@
 mod lists;
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use box_tests::http::{Answer, Client, Request};
 use box_tests::server::ServerOptions;
-use box_tests::{TestServer, host};
+use box_tests::{TestServer, host, isolation};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +22,7 @@ pub(crate) fn cases() -> Vec<McpCase> {
         mcp_01_a_server_runs_in_a_box_whatever_its_command_is,
         mcp_01_without_a_box_nothing_runs,
         mcp_05_an_address_that_only_we_can_reach_is_not_asked_for_a_stranger,
+        mcp_05_a_public_address_of_this_machine_is_not_asked_for_a_stranger,
         mcp_05_a_redirect_is_not_followed,
         mcp_06_a_secret_is_in_the_environment_of_its_process_only,
         mcp_07_foreign_hosts_origins_and_versions_are_refused,
@@ -221,6 +223,29 @@ async fn mcp_05_an_address_that_only_we_can_reach_is_not_asked_for_a_stranger(ho
         let why = answer.json["runtime_info"]["error_message"].as_str().unwrap_or_default().to_owned();
         let is_refused = answer.status == 400 || (answer.status == 200 && why.starts_with("url is not usable"));
         ensure!(is_refused, "{url}: {answer:?}");
+    }
+    ensure!(nobody_came(&here).await?, "somebody was sent to us");
+    Ok(())
+}
+
+/// An address that is public everywhere else.
+const OWN_ADDRESS: &str = "9.9.9.9";
+
+async fn mcp_05_a_public_address_of_this_machine_is_not_asked_for_a_stranger(house: &mut House) -> Result<()> {
+    if !isolation::network_is_isolated() || !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    // The suite has a network namespace of its own.
+    let added = Command::new("ip").args(["address", "replace", &format!("{OWN_ADDRESS}/32"), "dev", "lo"]).status()?;
+    ensure!(added.success(), "ip address replace: {added}");
+    let here = TcpListener::bind((OWN_ADDRESS, 0)).await?;
+    let [stranger] = callers(house, [&["--scope", "exec,mcp"]]).await?;
+    for host in [OWN_ADDRESS.to_owned(), format!("[::ffff:{OWN_ADDRESS}]")] {
+        let url = format!("http://{host}:{}/mcp", here.local_addr()?.port());
+        let remote = json!({"url": url, "box": {"startup_timeout_sec": 5}});
+        let report = stranger.post("/v1/mcp/test", &remote).await?.must(200)?;
+        let why = report["runtime_info"]["error_message"].as_str().unwrap_or_default();
+        ensure!(why.starts_with("url is not usable"), "{url}: {report}");
     }
     ensure!(nobody_came(&here).await?, "somebody was sent to us");
     Ok(())

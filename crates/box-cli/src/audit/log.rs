@@ -79,7 +79,7 @@ mod tests {
 
     fn written(directory: &Path, entries: u32, file_bytes_max: u64) {
         let options = AuditOptions { file_bytes_max, ..AuditOptions::default() };
-        let log = AuditLog::open(directory, options).unwrap();
+        let log = AuditLog::open(directory, &directory.with_extension("key"), options).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for number in 0..entries {
             let mut entry = AuditEntry::anonymous("somebody", "exec", Outcome::Completed, Timestamp::UNIX_EPOCH);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use crate::config::PlaceOptions;
+use crate::config::{Config, PlaceOptions};
 use crate::fault::Fault;
 
 /// What can be done with the audit log.
@@ -28,9 +28,13 @@ pub(crate) fn main(verb: &AuditVerb) -> Result<u8, Fault> {
     }
 }
 
+fn config(place: &PlaceOptions) -> Result<Config, Fault> {
+    place.settings(&place.flags())?.config()
+}
+
 /// The log of the state that these options name. Nothing is made, and it may be a copy that belongs to somebody else.
 fn directory(place: &PlaceOptions) -> Result<PathBuf, Fault> {
-    let directory = place.settings(&place.flags())?.config()?.state_dir.join("audit");
+    let directory = config(place)?.state_dir.join("audit");
     if directory.is_dir() {
         return Ok(directory);
     }

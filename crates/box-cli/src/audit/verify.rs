@@ -3,7 +3,7 @@
 use box_core::audit::{self, Verdict};
 use clap::Args;
 
-use super::directory;
+use super::{config, directory};
 use crate::config::PlaceOptions;
 use crate::fault::{self, Fault};
 use crate::listing;
@@ -17,7 +17,7 @@ const EXIT_NOT_WHOLE: u8 = 1;
 #[command(after_help = "\
 Examples:
   strongbox audit verify
-  A copy from elsewhere, in COPY/audit:
+  A copy from elsewhere, in COPY/audit, with its key in COPY/audit.key:
     strongbox audit verify --state-dir COPY
   Keep the last hash elsewhere now and then; a log that was written anew does not have it:
     strongbox audit verify --json | jq -r .last_hash")]
@@ -31,7 +31,8 @@ pub(crate) struct VerifyOptions {
 /// Checks the chain of entries; exits with 0 when it is whole.
 pub(crate) fn main(options: &VerifyOptions) -> Result<u8, Fault> {
     let directory = directory(&options.place)?;
-    let verdict = audit::verify(&directory)?;
+    let key = config(&options.place)?.audit_key();
+    let verdict = audit::verify(&directory, &key)?;
     let exit_code = if verdict.problem.is_some() { EXIT_NOT_WHOLE } else { 0 };
     if options.format.json {
         listing::write_json(&serde_json::json!(verdict))?;
@@ -40,7 +41,10 @@ pub(crate) fn main(options: &VerifyOptions) -> Result<u8, Fault> {
     listing::write_out(summary(&verdict).as_bytes())?;
     if let Some(problem) = &verdict.problem {
         let place = directory.join(&problem.file);
-        fault::say(&format!("{}:{}: {}; nothing behind it was looked at", place.display(), problem.line, problem.what));
+        let (place, key) = (place.display(), key.display());
+        let found =
+            format!("{place}:{}: {}; nothing behind it was looked at; key file {key}", problem.line, problem.what);
+        fault::say(&found);
     }
     Ok(exit_code)
 }
@@ -50,6 +54,11 @@ fn summary(verdict: &Verdict) -> String {
         (Some(first), Some(last)) => format!(", numbers {first} to {last}"),
         _ => String::new(),
     };
+    let sealed = match verdict.sealed_from {
+        Some(first) => format!("sealed with the key from number {first} on\n"),
+        None if verdict.entries > 0 => "not sealed: anyone who can write the log can write a new one\n".to_owned(),
+        None => String::new(),
+    };
     let hash = verdict.last_hash.as_ref().map(|hash| format!("last hash {hash}\n")).unwrap_or_default();
-    format!("{} good entries in {} files{numbers}\n{hash}", verdict.entries, verdict.files)
+    format!("{} good entries in {} files{numbers}\n{sealed}{hash}", verdict.entries, verdict.files)
 }

@@ -130,12 +130,13 @@ impl std::fmt::Debug for McpTable {
 }
 
 /// What is kept of who did what.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Audit {
     pub(crate) commands: CommandText,
     pub(crate) file_mb: u64,
     pub(crate) files: usize,
+    pub(crate) key_file: Option<PathBuf>,
 }
 
 /// What becomes of boxes when the server stops.
@@ -212,6 +213,7 @@ impl Config {
             pull: self.image_pull,
             timeout: Duration::from_secs(self.image_pull_timeout_sec),
             auth_file: self.image_auth_file.clone(),
+            named_registries: Some(self.image_policy().named_registries()),
             ..ImagesConfig::default()
         }
     }
@@ -255,8 +257,13 @@ impl Config {
 
     /// How the audit log is kept.
     pub(crate) fn audit(&self) -> AuditOptions {
-        let Audit { commands, file_mb, files } = self.audit;
+        let Audit { commands, file_mb, files, .. } = self.audit;
         AuditOptions { file_bytes_max: file_mb << 20, files_max: files, commands }
+    }
+
+    /// Where the key of the audit log is.
+    pub(crate) fn audit_key(&self) -> PathBuf {
+        self.audit.key_file.clone().unwrap_or_else(|| self.state_dir.join("audit.key"))
     }
 }
 

@@ -108,7 +108,7 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail", "e2b"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 80] = [
+pub(crate) const KEYS: [Key; 81] = [
     key("enabled", Kind::Truth),
     key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail", "e2b"])),
     key("backend_order", Kind::Backends),
@@ -187,6 +187,7 @@ pub(crate) const KEYS: [Key; 80] = [
     key("audit.commands", Kind::Choice(&["hash", "text"])),
     key("audit.file_mb", Kind::Whole(1, FILE_MB_MAX)),
     key("audit.files", Kind::Whole(1, 10_000)),
+    key("audit.key_file", Kind::Path),
     live("on_stop", Kind::Choice(&["keep-persistent", "keep-all", "destroy-all"])),
     key("log", Kind::Filter),
 ];

@@ -77,7 +77,7 @@ impl Server {
         let store = state.store()?;
         check_tokens(config, store.as_ref()).await?;
         let backend = backends(config, &places, &state, store.as_ref()).await?;
-        let audit = Arc::new(AuditLog::open(&state.audit(), config.audit())?);
+        let audit = Arc::new(AuditLog::open(&state.audit(), &config.audit_key(), config.audit())?);
         let skills = open_skills(config)?;
         let settings = ServiceConfig { default_workspace: places.default_workspace, ..config.service() };
         let service = Service::open(backend, Arc::clone(&store), Some(audit), settings).await?;

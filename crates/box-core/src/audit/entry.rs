@@ -66,6 +66,9 @@ pub struct AuditEntry {
     pub verdict: Outcome,
     /// Why, or what else is worth knowing.
     pub detail: Option<String>,
+    /// The same in words that can repeat the command. They take the place of the detail where commands are kept as they are.
+    #[serde(skip)]
+    pub reason: Option<String>,
     /// What it consumed.
     pub receipt: Option<Receipt>,
 }
@@ -89,6 +92,7 @@ impl AuditEntry {
             command: None,
             verdict,
             detail: None,
+            reason: None,
             receipt: None,
         }
     }
@@ -99,17 +103,29 @@ impl AuditEntry {
         Self { detail: Some(detail), ..entry }
     }
 
+    /// The log's own note that lines from here on are sealed with a key.
+    pub(super) fn first_seal(key: &str) -> Self {
+        let detail = format!("lines before this one have no key; from here on they are sealed with the key {key}");
+        let entry = Self::anonymous("audit", "key", Outcome::Completed, Timestamp::now());
+        Self { detail: Some(detail), ..entry }
+    }
+
     /// The entry as it is kept: no text is longer than its bound, and the command is what the log keeps of commands.
     pub(super) fn bounded(self, commands: CommandText) -> Self {
         let command = self.command.map(|command| match commands {
             CommandText::Hash => format!("sha256:{}", sha256(command.as_bytes())),
             CommandText::Text => capped(command, TEXT_BYTES_MAX),
         });
+        let detail = match commands {
+            CommandText::Hash => self.detail,
+            CommandText::Text => self.reason.or(self.detail),
+        };
         Self {
             subject: capped(self.subject, NAME_BYTES_MAX),
             target: self.target.map(|target| capped(target, NAME_BYTES_MAX)),
             command,
-            detail: self.detail.map(|detail| capped(detail, TEXT_BYTES_MAX)),
+            detail: detail.map(|detail| capped(detail, TEXT_BYTES_MAX)),
+            reason: None,
             ..self
         }
     }

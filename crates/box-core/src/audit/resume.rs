@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::files::{self, Tail};
+use super::key::KeyFile;
 use super::line::{self, Chain, LINE_BYTES_MAX, Place};
 use crate::hexadecimal::sha256;
 use crate::{Error, Result};
@@ -24,42 +25,65 @@ pub(super) struct End {
     pub(super) chain: Chain,
     /// What was cut off, for the log itself.
     pub(super) repair: Option<String>,
+    /// Whether its last line is sealed with the key. Nothing where it has no line.
+    pub(super) is_sealed: Option<bool>,
 }
 
 /// Finds the end of the log in a directory, and cuts off a line that was never finished.
-pub(super) fn resume(dir: &Path) -> Result<End> {
+pub(super) fn resume(dir: &Path, key: &KeyFile) -> Result<End> {
     let failed = |error: io::Error| Error::io(format!("reading the audit log in {}", dir.display()), error);
     let mut numbers = files::list(dir).map_err(failed)?;
     let Some(number) = numbers.pop() else {
         let file = files::create(dir, 1).map_err(failed)?;
-        return Ok(End { file, number: 1, bytes: 0, fresh: true, chain: Chain::start(), repair: None });
+        return Ok(End {
+            file,
+            number: 1,
+            bytes: 0,
+            fresh: true,
+            chain: Chain::start(),
+            repair: None,
+            is_sealed: None,
+        });
     };
     let file = files::open_to_append(dir, number).map_err(failed)?;
     let tail = files::tail(&file).map_err(failed)?;
-    let (fresh, chain) = match last_place(&tail, dir, number)? {
-        Some(place) => (place.anchor.is_some(), place.into_chain()),
+    let last = last_place(&tail, dir, number, key)?;
+    let fresh = last.as_ref().is_none_or(|place| place.anchor.is_some());
+    let last = match last {
+        Some(place) => Some(place),
         // A crash came between making the file and writing its anchor. The file before is still there then.
-        None => (true, end_of_earlier(dir, &numbers)?),
+        None => end_of_earlier(dir, &numbers, key)?,
     };
+    let is_sealed = last.as_ref().map(|place| place.is_sealed);
+    if is_sealed == Some(false) && !key.is_new() {
+        let reason = "its last line is not sealed, but there is a key: the log was cut off or replaced";
+        return Err(not_ours(dir, number, reason, key));
+    }
+    let chain = last.map_or_else(Chain::start, Place::into_chain);
     let repair = cut_fragment(&file, &tail).map_err(failed)?;
-    Ok(End { file, number, bytes: tail.whole_bytes, fresh, chain, repair })
+    Ok(End { file, number, bytes: tail.whole_bytes, fresh, chain, repair, is_sealed })
 }
 
-fn end_of_earlier(dir: &Path, numbers: &[u64]) -> Result<Chain> {
+fn end_of_earlier(dir: &Path, numbers: &[u64], key: &KeyFile) -> Result<Option<Place>> {
     let failed = |error: io::Error| Error::io(format!("reading the audit log in {}", dir.display()), error);
-    let Some(&number) = numbers.last() else { return Ok(Chain::start()) };
+    let Some(&number) = numbers.last() else { return Ok(None) };
     let tail = files::open_to_read(dir, number).and_then(|file| files::tail(&file)).map_err(failed)?;
-    let place = last_place(&tail, dir, number)?;
-    place.map(Place::into_chain).ok_or_else(|| not_ours(dir, number, "it has no line, but a file follows it"))
+    let place = last_place(&tail, dir, number, key)?;
+    place.map(Some).ok_or_else(|| not_ours(dir, number, "it has no line, but a file follows it", key))
 }
 
 /// The place of the last whole line of a file, if it has one.
-fn last_place(tail: &Tail, dir: &Path, number: u64) -> Result<Option<Place>> {
+fn last_place(tail: &Tail, dir: &Path, number: u64, key: &KeyFile) -> Result<Option<Place>> {
     if tail.fragment.len() > LINE_BYTES_MAX {
-        return Err(not_ours(dir, number, "it ends with more than a line can be"));
+        return Err(not_ours(dir, number, "it ends with more than a line can be", key));
     }
-    let read =
-        |line: &Vec<u8>| line::read(line).map_err(|what| not_ours(dir, number, &format!("its last line: {what}")));
+    // A key that was just made sealed nothing: what is sealed was sealed with one that is gone.
+    let known = (!key.is_new()).then_some(&key.key);
+    let read = |line: &Vec<u8>| match (line::read(line, Some(&key.key)), known) {
+        (Err(_), None) => line::read(line, None),
+        (read, _) => read,
+    };
+    let read = |line| read(line).map_err(|what| not_ours(dir, number, &format!("its last line: {what}"), key));
     tail.last_line.as_ref().map(read).transpose()
 }
 
@@ -73,10 +97,14 @@ fn cut_fragment(file: &File, tail: &Tail) -> io::Result<Option<String>> {
 }
 
 /// Going on behind a line that is not ours would make it look as if it were.
-fn not_ours(dir: &Path, number: u64, reason: &str) -> Error {
+fn not_ours(dir: &Path, number: u64, reason: &str, key: &KeyFile) -> Error {
+    let key = key.path().display();
     Error::Unavailable {
         what: format!("the audit log {}", dir.join(files::name(number)).display()),
         reason: reason.to_owned(),
-        fix: "find out who changed it, then move all files of the log away to begin a new one".to_owned(),
+        fix: format!(
+            "restore the key file {key} if it is not the one that the log was written with; else find out who changed the \
+             log, then move all files of it away to begin a new one"
+        ),
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::files;
+use super::key::Key;
 use super::line::{self, Chain, LINE_BYTES_MAX, Place};
 use crate::{Error, Result};
 
@@ -21,7 +22,9 @@ pub struct Verdict {
     pub first_seq: Option<u64>,
     /// Number of the last good entry.
     pub last_seq: Option<u64>,
-    /// Hash of the last good line. Whoever keeps it elsewhere can tell later whether the log was rewritten.
+    /// Number of the first entry that is sealed with the key. Nothing in a log from before there were keys.
+    pub sealed_from: Option<u64>,
+    /// Seal or hash of the last good line. A copy of it elsewhere shows later whether the log was rewritten.
     pub last_hash: Option<String>,
     /// The first thing that is wrong. Nothing behind it was looked at.
     pub problem: Option<Problem>,
@@ -39,10 +42,13 @@ pub struct Problem {
 }
 
 /// Reads a whole log, line by line, and stops at the first that was changed, removed, added or moved.
-pub fn verify(dir: &Path) -> Result<Verdict> {
+///
+/// Where there is a key, the log must end with lines that are sealed with it. Without one, only a log from before there were
+/// keys can be good.
+pub fn verify(dir: &Path, key_file: &Path) -> Result<Verdict> {
     let failed = |error: io::Error| Error::io(format!("reading the audit log in {}", dir.display()), error);
     let numbers = files::list(dir).map_err(failed)?;
-    let mut walk = Walk::default();
+    let mut walk = Walk { key: Key::read(key_file)?, ..Walk::default() };
     for (index, &number) in numbers.iter().enumerate() {
         let name = files::name(number);
         let checked = match files::open_to_read(dir, number) {
@@ -54,7 +60,8 @@ pub fn verify(dir: &Path) -> Result<Verdict> {
                 walk.begin(number).and_then(|()| walk.file(file, &name, || is_newest && files::is_being_written(dir)))
             }
         };
-        match checked {
+        let is_last = index + 1 == numbers.len();
+        match checked.and_then(|()| if is_last { walk.end() } else { Ok(()) }) {
             Ok(()) => {}
             Err(Found::Io(error)) => return Err(failed(error)),
             Err(Found::Wrong(line, what)) => {
@@ -87,6 +94,11 @@ struct Walk {
     number: u64,
     /// What the next line must continue. Nothing before the oldest file: its anchor is taken on trust.
     chain: Option<Chain>,
+    /// Lines of the file that were read.
+    lines: u64,
+    key: Option<Key>,
+    /// Whether the last line was sealed. Nothing before the first line.
+    is_sealed: Option<bool>,
 }
 
 impl Walk {
@@ -100,7 +112,16 @@ impl Walk {
             let what = format!("{}, which comes before it, is missing", files::name(number - 1));
             return Err(Found::Wrong(1, what));
         }
-        self.number = number;
+        (self.number, self.lines) = (number, 0);
+        Ok(())
+    }
+
+    /// Looks at what the log ends with.
+    fn end(&self) -> Result<(), Found> {
+        if self.key.is_some() && self.is_sealed == Some(false) {
+            let what = "nothing up to the end is sealed, but there is a key: the log was cut off or replaced";
+            return Err(Found::Wrong(self.lines, what.to_owned()));
+        }
         Ok(())
     }
 
@@ -129,7 +150,10 @@ impl Walk {
     }
 
     fn line(&mut self, line: &[u8], name: &str, number: u64) -> Result<(), String> {
-        let place = line::read(line)?;
+        let place = line::read(line, self.key.as_ref())?;
+        if self.is_sealed == Some(true) && !place.is_sealed {
+            return Err("it is not sealed, but lines before it are: it was put there without the key".to_owned());
+        }
         check_anchor(&place, name, number)?;
         if let Some(chain) = &self.chain {
             check_continues(&place, chain)?;
@@ -138,7 +162,11 @@ impl Walk {
             self.verdict.entries += 1;
             self.verdict.first_seq.get_or_insert(place.seq);
             self.verdict.last_seq = Some(place.seq);
+            if place.is_sealed {
+                self.verdict.sealed_from.get_or_insert(place.seq);
+            }
         }
+        (self.is_sealed, self.lines) = (Some(place.is_sealed), number);
         self.verdict.last_hash = Some(place.hash.clone());
         self.chain = Some(place.into_chain());
         Ok(())

@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::key::KeyFile;
 use super::line::Chain;
 use super::resume::{End, resume};
 use super::{AuditEntry, AuditOptions, Trouble, files};
@@ -39,6 +40,7 @@ pub(super) struct Writer {
     /// Whether the file holds no entry yet. The first one goes into it however long it is.
     fresh: bool,
     chain: Chain,
+    key: KeyFile,
     /// Entries that could not be written since the last one that could.
     missing: u64,
     trouble: Trouble,
@@ -47,10 +49,11 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Goes on where the log in a directory ends.
-    pub(super) fn open(dir: &Path, options: AuditOptions, trouble: Trouble) -> Result<Self> {
+    pub(super) fn open(dir: &Path, key_file: &Path, options: AuditOptions, trouble: Trouble) -> Result<Self> {
         files::prepare(dir)?;
         let lock = files::lock(dir)?;
-        let End { file, number, bytes, fresh, chain, repair } = resume(dir)?;
+        let key = KeyFile::open(key_file)?;
+        let End { file, number, bytes, fresh, chain, repair, is_sealed } = resume(dir, &key)?;
         let mut writer = Self {
             dir: dir.to_owned(),
             options,
@@ -60,6 +63,7 @@ impl Writer {
             torn: false,
             fresh,
             chain,
+            key,
             missing: 0,
             trouble,
             _lock: lock,
@@ -71,7 +75,18 @@ impl Writer {
         if let Some(detail) = repair {
             writer.write(&AuditEntry::repair(detail)).map_err(|error| Error::io("repairing the audit log", error))?;
         }
+        writer.begin_seals(is_sealed).map_err(|error| Error::io("sealing the audit log", error))?;
+        writer.key.establish()?;
         Ok(writer)
+    }
+
+    /// Continues a log from before there was a key: the first seal holds all lines before it, as they are now.
+    fn begin_seals(&mut self, is_sealed: Option<bool>) -> io::Result<()> {
+        if is_sealed == Some(false) {
+            self.write(&AuditEntry::first_seal(self.key.key.id()))?;
+            self.file.sync_data()?;
+        }
+        Ok(())
     }
 
     /// Writes until the last sender is gone and nothing waits any more.
@@ -115,6 +130,11 @@ impl Writer {
 
     fn flush(&mut self) -> Result<(), String> {
         self.file.sync_data().map_err(|error| error.to_string())?;
+        self.standing()
+    }
+
+    /// Whether the last entry was written.
+    fn standing(&self) -> Result<(), String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }
 
@@ -126,13 +146,13 @@ impl Writer {
     /// Writes one entry, in a new file if this one has no room for it.
     fn write(&mut self, entry: &AuditEntry) -> io::Result<()> {
         self.anchor()?;
-        let (line, chain) = self.chain.entry(entry)?;
+        let (line, chain) = self.chain.entry(entry, &self.key.key)?;
         if self.fresh || self.bytes + line.len() as u64 <= self.options.file_bytes_max {
             self.write_line(&line, chain)?;
         } else {
             self.rotate()?;
             // Another line than before: it continues the anchor of the new file.
-            let (line, chain) = self.chain.entry(entry)?;
+            let (line, chain) = self.chain.entry(entry, &self.key.key)?;
             self.write_line(&line, chain)?;
         }
         self.fresh = false;
@@ -152,7 +172,7 @@ impl Writer {
         if self.bytes > 0 {
             return Ok(());
         }
-        let (line, chain) = self.chain.anchor(&files::name(self.number))?;
+        let (line, chain) = self.chain.anchor(&files::name(self.number), &self.key.key)?;
         self.write_line(&line, chain)?;
         self.remove_oldest();
         Ok(())

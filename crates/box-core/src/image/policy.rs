@@ -54,6 +54,17 @@ impl ImagePolicy<'_> {
         if self.allowed.is_empty() || is_known() { image.to_owned() } else { "host".to_owned() }
     }
 
+    /// Registries that the operator named in full. A pattern for registries names none of those that it admits.
+    pub fn named_registries(&self) -> Vec<String> {
+        let meanings = self.names.values().filter_map(|meaning| meaning.strip_prefix("oci:"));
+        let entries = self.allowed.iter().chain(self.own).map(String::as_str).filter(|entry| *entry != "*");
+        let places = meanings.chain(entries).map(with_place);
+        places
+            .filter_map(|place| Some(place.split_once('/')?.0.to_owned()))
+            .filter(|place| !place.contains('*'))
+            .collect()
+    }
+
     /// The name, if it is one and the operator allows it.
     pub fn allowed_name(&self, image: &str) -> Option<ImageName> {
         let name: ImageName = image.parse().ok()?;
@@ -158,6 +169,14 @@ mod tests {
         for bad in ["", "dir:relative", "dir:/root", "tar:/root/x.tar", "oci:debian", "debian:12", "tar:"] {
             assert_eq!(decide(bad, &names, &[]).unwrap_err().code(), "bad_image", "{bad}");
         }
+    }
+
+    #[test]
+    fn a_pattern_names_no_registry_that_it_admits() {
+        let names = BTreeMap::from([("far".to_owned(), "oci:one.example:5000/a:1".to_owned())]);
+        let allowed = ["*", "two.example/team/*", "*.example/x", "r*.example/x", "debian:*"].map(str::to_owned);
+        let policy = ImagePolicy { names: &names, allowed: &allowed, own: &[] };
+        assert_eq!(policy.named_registries(), ["one.example:5000", "two.example", "docker.io"]);
     }
 
     #[test]

@@ -250,8 +250,8 @@ impl Inner {
             let _ = exec.query_id.set(query_id.clone());
         }
         if let Err(error) = self.note_start(caller, &exec, &call).await {
-            lock(&session.execs).remove(&exec.id);
             exec.has_ended(End::Refused(error.replica()));
+            self.discard(&session, &exec).await;
             return Err(error);
         }
         self.launch(&session, &standing, &exec, &wire).await?;

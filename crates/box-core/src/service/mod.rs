@@ -39,12 +39,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::AuditLog;
+use crate::backend::{Finding, FindingState};
 use crate::cached::Cached;
 use crate::caller::{Caller, Scope, TenantId};
 use crate::disk::StateDisk;
 use crate::session::SessionId;
 use crate::skills::Skills;
 use crate::store::{SessionKey, Store};
+use crate::tasks::Start as _;
 use crate::{
     Backend, BackendName, BoxSpec, Capabilities, Error, Handle, ImagePolicy, Profile, Profiles, Result, limits,
 };
@@ -308,12 +310,21 @@ impl Service {
         self.inner.check_writable()
     }
 
-    /// Whether boxes can be made here, and what they hold. Looked at now and then: many ask, and looking costs.
+    /// Whether boxes can be made here, and what they hold. Looked at now and then: many ask, and looking costs. While an
+    /// engine does not answer, the probe goes on and the caller gets the last known state.
     #[boxed]
     pub async fn backend_info(&self, caller: &Caller) -> Result<(BackendName, Capabilities)> {
         caller.require(Scope::Exec)?;
-        let probe = async { Ok::<_, Error>(self.inner.backend.probe().await) };
-        let mut found = self.inner.capabilities.get(probe).await?;
+        let inner = Arc::clone(&self.inner);
+        let looking = self.inner.tasks.start(async move {
+            let probe = async { Ok::<_, Error>(inner.backend.probe().await) };
+            tokio::select! {
+                () = inner.stopping.cancelled() => None,
+                found = inner.capabilities.get(probe) => found.ok(),
+            }
+        });
+        let found = tokio::time::timeout(limits::LOOK_TIME_MAX, looking).await.ok().and_then(Result::ok).flatten();
+        let mut found = found.or_else(|| self.inner.capabilities.last()).unwrap_or_else(|| unknown(&self.inner));
         let name = self.inner.backend.name();
         if found.available {
             // Another one may have taken the place of one that failed.
@@ -357,6 +368,14 @@ impl Service {
             ..self.inner.watched.counters()
         }
     }
+}
+
+/// What is said of a backend that has not said anything of itself yet.
+fn unknown(inner: &Inner) -> Capabilities {
+    let detail = format!("the {} backend has not answered yet", inner.backend.name());
+    let fix = Some("try again in a moment; an engine that stays silent is stopped or overloaded".to_owned());
+    let finding = Finding { name: "backend".to_owned(), state: FindingState::Missing, detail, fix };
+    Capabilities { available: false, findings: vec![finding] }
 }
 
 impl Inner {

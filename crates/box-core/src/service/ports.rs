@@ -71,9 +71,9 @@ impl Inner {
         let place = session.port_place().ok_or_else(too_many)?;
         let held = self.take(&caller.tenant, Resource::Streams, 1)?;
         let (used, _standing, stream) = self.dial_for(&session).await?;
-        let io = link::port(stream, port).await.map_err(|error| explain(error, id, port))?;
         let entry = AuditEntry { target: Some(port.to_string()), ..entry(caller, "port", Outcome::Started, id) };
-        self.audit(entry).await;
+        self.record(entry).await?;
+        let io = link::port(stream, port).await.map_err(|error| explain(error, id, port))?;
         Ok(PortStream { io, _place: place, _held: held, _used: used })
     }
 }

@@ -199,7 +199,8 @@ impl Inner {
                 self.watched.remember(&caller.tenant, caller.query_id.as_deref(), operation, Some(id), error);
             }
             let entry = entry(caller, operation, Outcome::Refused, id);
-            self.audit(AuditEntry { detail: Some(error.to_string()), ..entry }).await;
+            let (detail, reason) = (Some(error.code().to_owned()), Some(error.to_string()));
+            self.audit(AuditEntry { detail, reason, ..entry }).await;
         }
         outcome
     }

@@ -94,7 +94,7 @@ impl Service {
         let inner = Arc::clone(&self.inner);
         let entry =
             AuditEntry { target: Some(used.name.clone()), ..entry(caller, "skill_prepare", Outcome::Started, id) };
-        self.inner.audit(entry).await;
+        self.inner.record(entry).await?;
         // To its end, because the next one who needs the environment would begin anew.
         let environment = self.inner.to_the_end(async move { inner.prepare(&session, &used).await }).await?;
         Ok(environment.line(command)?)

@@ -23,11 +23,13 @@ use crate::{BoxSpec, Guarantees};
 struct Barren {
     name: BackendName,
     is_dead: AtomicBool,
+    /// Whether it does not answer at all.
+    is_silent: AtomicBool,
 }
 
 impl Barren {
     fn of(name: BackendName) -> Self {
-        Self { name, is_dead: AtomicBool::new(false) }
+        Self { name, is_dead: AtomicBool::new(false), is_silent: AtomicBool::new(false) }
     }
 }
 
@@ -55,6 +57,9 @@ impl Backend for Barren {
             detail: detail.to_owned(),
             fix: fix.map(str::to_owned),
         };
+        if self.is_silent.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
         let is_dead = self.is_dead.load(Ordering::Relaxed);
         let mut findings = vec![finding("kernel", FindingState::Good, "it is there", None)];
         if is_dead {
@@ -331,6 +336,29 @@ async fn a_backend_that_dies_later_is_not_available_any_more_and_its_details_sta
     backend.is_dead.store(false, Ordering::Relaxed);
     tokio::time::advance(limits::CAPABILITIES_AGE_MAX).await;
     assert!(service.status(&caller).await.unwrap().available, "it recovers by itself");
+    service.stop(StopMode::KeepAll).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_does_not_answer_keeps_nobody_waiting() {
+    let (backend, caller) = (Arc::new(Barren::default()), Caller::local());
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let service = Service::open(Arc::clone(&backend) as _, store, None, ServiceConfig::default()).await.unwrap();
+    backend.is_silent.store(true, Ordering::Relaxed);
+    let asked_at = tokio::time::Instant::now();
+    let status = service.status(&caller).await.unwrap();
+    assert!(!status.available && status.reason.unwrap().contains("has not answered yet"), "nothing is known");
+    assert_eq!(asked_at.elapsed(), limits::LOOK_TIME_MAX, "by the clock of the test");
+    service.stop(StopMode::KeepAll).await.unwrap();
+    let backend = Arc::new(Barren::default());
+    let store: Arc<dyn Store> = Arc::new(Memory::default());
+    let service = Service::open(Arc::clone(&backend) as _, store, None, ServiceConfig::default()).await.unwrap();
+    assert!(service.status(&caller).await.unwrap().available);
+    backend.is_silent.store(true, Ordering::Relaxed);
+    tokio::time::advance(limits::CAPABILITIES_AGE_MAX).await;
+    let asked_at = tokio::time::Instant::now();
+    assert!(service.status(&caller).await.unwrap().available, "what was known last");
+    assert_eq!(asked_at.elapsed(), limits::LOOK_TIME_MAX);
     service.stop(StopMode::KeepAll).await.unwrap();
 }
 

@@ -62,7 +62,7 @@ async fn what_was_flushed_survives_a_kill() {
     const OPTIONS: AuditOptions =
         AuditOptions { file_bytes_max: 16 << 10, files_max: 1000, commands: CommandText::Text };
     if let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) {
-        let log = box_core::audit::AuditLog::open(&dir, OPTIONS).unwrap();
+        let log = box_core::audit::AuditLog::open(&dir, &dir.with_file_name("audit.key"), OPTIONS).unwrap();
         for number in 1_u64.. {
             log.append(entry("command")).await.unwrap();
             log.flush().await.unwrap();

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
 mod crash;
+mod keys;
 mod scratch;
 mod tampering;
 mod writing;

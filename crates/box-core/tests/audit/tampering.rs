@@ -2,9 +2,6 @@
 
 use std::fs;
 
-use box_core::audit::{AuditLog, verify};
-use sha2::{Digest, Sha256};
-
 use crate::scratch::{SMALL, Scratch};
 
 /// What somebody does to a log of several files, and where that is found.
@@ -30,15 +27,17 @@ const TABLE: &[Tampering] = &[
         says: "it was changed",
     },
     Tampering {
-        what: "a line is changed and given a hash that fits",
-        act: |log| change_lines(log, SECOND, |lines| lines[1] = rehashed(&lines[1].replace("command", "Command"))),
+        what: "a line is changed and given a seal that fits",
+        act: |log| change_lines(log, SECOND, |lines| lines[1] = resealed(log, &lines[1].replace("command", "Command"))),
         file: SECOND,
         line: 3,
         says: "does not continue",
     },
     Tampering {
-        what: "an anchor is changed and given a hash that fits",
-        act: |log| change_lines(log, FOURTH, |lines| lines[0] = rehashed(&lines[0].replace("\"seq\"", " \"seq\""))),
+        what: "an anchor is changed and given a seal that fits",
+        act: |log| {
+            change_lines(log, FOURTH, |lines| lines[0] = resealed(log, &lines[0].replace("\"seq\"", " \"seq\"")));
+        },
         file: FOURTH,
         line: 2,
         says: "does not continue",
@@ -89,7 +88,7 @@ const TABLE: &[Tampering] = &[
         what: "a line is put in that fits what is before it",
         act: |log| {
             change_lines(log, SECOND, |lines| {
-                let forged = rehashed(&lines[2].replace("command", "Command"));
+                let forged = resealed(log, &lines[2].replace("command", "Command"));
                 lines.insert(2, forged);
             });
         },
@@ -155,7 +154,7 @@ const TABLE: &[Tampering] = &[
             let text = log.read(THIRD);
             fs::remove_file(log.dir().join(THIRD)).unwrap();
             log.write(SECOND, &text);
-            change_lines(log, SECOND, |lines| lines[0] = rehashed(&lines[0].replace("000003", "000002")));
+            change_lines(log, SECOND, |lines| lines[0] = resealed(log, &lines[0].replace("000003", "000002")));
         },
         file: SECOND,
         line: 1,
@@ -177,7 +176,7 @@ const TABLE: &[Tampering] = &[
         what: "a number is as large as can be",
         act: |log| {
             change_lines(log, SECOND, |lines| {
-                lines[1] = rehashed(&lines[1].replacen("\"seq\":5", "\"seq\":18446744073709551615", 1));
+                lines[1] = resealed(log, &lines[1].replacen("\"seq\":5", "\"seq\":18446744073709551615", 1));
             });
         },
         file: SECOND,
@@ -192,12 +191,10 @@ fn change_lines(log: &Scratch, file: &str, change: impl FnOnce(&mut Vec<String>)
     log.write_lines(file, &lines);
 }
 
-/// A line with the hash that it should have, as somebody would make it who knows how.
-fn rehashed(line: &str) -> String {
-    let said = line.split_once(",\"hash\":\"").unwrap().0;
-    let digest = Sha256::digest(format!("{said}}}"));
-    let hash = digest.iter().fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"));
-    format!("{said},\"hash\":\"{hash}\"}}")
+/// A line with a valid seal, as an attacker with the key would make it.
+fn resealed(log: &Scratch, line: &str) -> String {
+    let said = line.split_once(",\"hmac\":\"").unwrap().0;
+    format!("{said},\"hmac\":\"{}\"}}", log.seal(&format!("{said}}}")))
 }
 
 #[tokio::test]
@@ -224,7 +221,11 @@ async fn what_is_good_before_a_problem_is_counted() {
 
 #[tokio::test]
 async fn the_last_hash_tells_a_log_from_a_rewritten_one() {
-    let (first, second) = (Scratch::with_entries(3).await, Scratch::with_entries(3).await);
+    let (first, second) = (Scratch::with_entries(0).await, Scratch::with_entries(0).await);
+    fs::copy(first.key(), second.key()).unwrap();
+    for log in [&first, &second] {
+        log.append(SMALL, 0..3).await;
+    }
     assert_eq!(first.verify(), second.verify(), "the same entries make the same log");
     first.append(SMALL, [7]).await;
     second.append(SMALL, [8]).await;
@@ -239,9 +240,9 @@ async fn a_log_that_ends_with_what_is_not_ours_is_not_continued() {
         let log = Scratch::with_entries(1).await;
         log.write(FIRST, &format!("{}{added}", log.read(FIRST)));
         let before = log.read(FIRST);
-        let error = AuditLog::open(&log.dir(), SMALL).unwrap_err();
+        let error = log.try_open(SMALL).unwrap_err();
         assert_eq!(error.code(), "unavailable", "{error}");
         assert_eq!(log.read(FIRST), before, "it is evidence");
-        assert!(verify(&log.dir()).unwrap().problem.is_some());
+        assert!(log.verify().problem.is_some());
     }
 }

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use box_core::audit::{AuditEntry, AuditLog, AuditOptions, CommandText, Outcome, verify};
+use box_core::audit::{AuditEntry, AuditOptions, CommandText, Outcome, verify};
 use box_core::call::Receipt;
 use box_core::mcp::McpAccess;
 use box_core::{Caller, Scope};
@@ -37,10 +37,11 @@ async fn an_entry_says_who_asked_for_what_and_how_it_ended() {
     log.append(entry).await.unwrap();
     log.flush().await.unwrap();
     let mut line = scratch.entries().remove(0);
-    for field in ["prev", "hash"] {
+    for field in ["prev", "hmac"] {
         let hash = line.as_object_mut().unwrap().remove(field).unwrap();
         assert_eq!(hash.as_str().unwrap().len(), 64, "{field}");
     }
+    assert_eq!(line.as_object_mut().unwrap().remove("key").unwrap().as_str().unwrap().len(), 16);
     let expected = json!({
         "seq": 1, "at": "2026-01-02T03:04:05Z", "subject": "token:ci", "tenant": "acme", "session": "s 1",
         "operation": "exec", "target": "e-1", "command": "echo \"hello\"\n", "verdict": "timed_out", "detail": "killed",
@@ -68,7 +69,7 @@ async fn commands_are_in_the_log_only_when_the_operator_wants_them_there() {
 #[tokio::test]
 async fn a_log_goes_on_where_it_ended() {
     let scratch = Scratch::new();
-    assert_eq!(verify(scratch.dir().parent().unwrap()).unwrap().entries, 0, "no log is a good log");
+    assert_eq!(verify(scratch.dir().parent().unwrap(), &scratch.key()).unwrap().entries, 0, "no log is a good log");
     for start in [0, 10, 20] {
         scratch.append(AuditOptions { file_bytes_max: 1 << 20, ..SMALL }, start..start + 10).await;
     }
@@ -154,14 +155,14 @@ async fn a_log_is_for_its_owner_and_for_one_process_at_a_time() {
     log.flush().await.unwrap();
     let mode = |name: &str| fs::metadata(scratch.dir().join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("."), mode("audit-000001.jsonl")), (0o700, 0o600));
-    let error = AuditLog::open(&scratch.dir(), SMALL).unwrap_err();
+    let error = scratch.try_open(SMALL).unwrap_err();
     assert!(error.to_string().contains("another process"), "{error}");
     assert_eq!(scratch.verify().entries, 1, "reading needs no lock");
     drop(log);
     drop(scratch.open(SMALL));
     for mode in [0o720, 0o702] {
         fs::set_permissions(scratch.dir(), Permissions::from_mode(mode)).unwrap();
-        assert_eq!(AuditLog::open(&scratch.dir(), SMALL).unwrap_err().code(), "unavailable");
+        assert_eq!(scratch.try_open(SMALL).unwrap_err().code(), "unavailable");
     }
 }
 
@@ -203,7 +204,7 @@ fn options_that_make_no_sense_are_refused_by_name() {
         ("files_max", AuditOptions { files_max: 0, ..SMALL }),
     ];
     for (field, options) in table {
-        let error = AuditLog::open(&scratch.dir(), options).unwrap_err();
+        let error = scratch.try_open(options).unwrap_err();
         assert!(error.to_string().contains(field), "{error}");
     }
     assert!(!scratch.dir().exists(), "nothing was made");
@@ -237,4 +238,16 @@ async fn whoever_must_not_act_unseen_is_told_that_an_entry_is_not_written() {
     let missing = format!("{refused} entries before this one");
     assert!(scratch.entries().iter().any(|entry| entry["detail"].as_str().is_some_and(|it| it.contains(&missing))));
     assert_eq!(scratch.verify().problem, None);
+}
+
+#[tokio::test]
+async fn reasons_that_can_repeat_a_command_are_kept_only_where_commands_are() {
+    for (commands, expected) in [(CommandText::Text, "there is no /opt/secret"), (CommandText::Hash, "refused")] {
+        let scratch = Scratch::new();
+        let log = scratch.open(AuditOptions { commands, ..AuditOptions::default() });
+        let (detail, reason) = (Some("refused".to_owned()), Some("there is no /opt/secret".to_owned()));
+        log.record(AuditEntry { detail, reason, ..entry("/opt/secret") }).await.unwrap();
+        assert_eq!(scratch.entries()[0]["detail"], expected);
+        assert_eq!(scratch.read("audit-000001.jsonl").contains("/opt/secret"), commands == CommandText::Text);
+    }
 }

@@ -1,8 +1,10 @@
 //! One question, one answer: a connection of its own, with bounds on time and size.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use box_core::public_address::Reach;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Empty};
@@ -34,10 +36,11 @@ pub(super) struct Answer {
 }
 
 impl Client {
-    /// Asks for what is at an address, whatever the answer is.
+    /// Asks for what is at an address, whatever the answer is. The connection goes to an address that was found for it.
     pub(super) async fn get(
         &self,
         address: &Address,
+        found: &[SocketAddr],
         authorization: Option<&HeaderValue>,
         accept: Option<&'static str>,
     ) -> Result<Answer, Failure> {
@@ -50,20 +53,16 @@ impl Client {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
-        let stream = timeout(CONNECT_TIME_MAX, self.connect(address)).await;
+        let stream = timeout(CONNECT_TIME_MAX, self.connect(address, found)).await;
         let stream = stream.map_err(|_| unreachable(address, &"it does not answer"))??;
         let asked = timeout(SILENCE_TIME_MAX, exchange(stream, request)).await;
         let asked = asked.map_err(|_| unreachable(address, &"it does not answer"))?;
         asked.map_err(|error| unreachable(address, &error))
     }
 
-    async fn connect(&self, address: &Address) -> Result<Box<dyn Stream>, Failure> {
+    async fn connect(&self, address: &Address, found: &[SocketAddr]) -> Result<Box<dyn Stream>, Failure> {
         let failed = |error: &dyn std::fmt::Display| unreachable(address, error);
-        let found = tokio::net::lookup_host((address.host(), address.port())).await.map_err(|error| failed(&error))?;
-        // Without encryption nothing may leave this machine, whatever its name for itself leads to.
-        let is_allowed = |found: &SocketAddr| address.is_encrypted() || found.ip().to_canonical().is_loopback();
-        let found: Vec<SocketAddr> = found.filter(is_allowed).collect();
-        let stream = TcpStream::connect(found.as_slice()).await.map_err(|error| failed(&error))?;
+        let stream = TcpStream::connect(found).await.map_err(|error| failed(&error))?;
         if !address.is_encrypted() {
             return Ok(Box::new(stream));
         }
@@ -72,6 +71,20 @@ impl Client {
         let connector = TlsConnector::from(Arc::clone(trust));
         Ok(Box::new(connector.connect(name, stream).await.map_err(|error| failed(&error))?))
     }
+}
+
+/// Resolves the name in an address, within the time for a connection.
+pub(super) async fn resolve(address: &Address, reach: Reach) -> Result<Vec<SocketAddr>, Failure> {
+    let found = timeout(CONNECT_TIME_MAX, reach.resolve(address.host(), address.port())).await;
+    let found = found.map_err(|_| unreachable(address, &"the name service does not answer"))?;
+    found.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            let fix =
+                "name a registry on a private network in full in allowed_images or [images], and restart the server";
+            Failure::Image(format!("{error}; {fix}"))
+        }
+        _ => unreachable(address, &error),
+    })
 }
 
 /// What questions and answers go through.

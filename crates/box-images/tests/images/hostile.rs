@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use box_core::ImageStore;
+use box_core::{Image, ImageStore};
 use box_images::{Digest, ImagesConfig};
 use serde_json::json;
 
@@ -114,6 +114,41 @@ async fn where_nobody_should_be_led_nobody_goes() {
     let (shelf, _file) = with_password(&player);
     let error = pull(&shelf, &player).await.unwrap_err();
     assert!(error.contains("198.51.100.1") && error.contains("not encrypted"), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_or_a_token_server_is_at_a_public_address() {
+    for place in ["169.254.169.254", "[::ffff:127.0.0.1]", "10.1.2.3", "168.63.129.16", "0.0.0.0"] {
+        let redirect = format!("https://{place}:1/v2/blob");
+        let player = Player::start(move |_| answer("307 Temporary Redirect", &[("Location", &redirect)], b""));
+        let error = pull(&Shelf::new(), &player).await.unwrap_err();
+        assert!(error.contains("is not allowed; expected a public address"), "{place}: {error}");
+        let realm = format!("Bearer realm=\"https://{place}:1/token\"");
+        let player = Player::start(move |_| answer("401 Unauthorized", &[("WWW-Authenticate", &realm)], b""));
+        let error = pull(&Shelf::new(), &player).await.unwrap_err();
+        assert!(error.contains("is not allowed; expected a public address"), "{place}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_only_a_pattern_admits_is_at_a_public_address() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // Another spelling of this machine, which no list of names knows.
+    let image = Image::Named(format!("2130706433:{port}/tool:1"));
+    let ensure = async |named: Vec<String>| {
+        let shelf = Shelf::with(ImagesConfig { named_registries: Some(named), ..ImagesConfig::default() });
+        shelf.images.ensure(&image).await.unwrap_err().to_string()
+    };
+    let error = ensure(vec!["registry.example".to_owned()]).await;
+    assert!(error.contains("expected a public address") && error.contains("allowed_images"), "{error}");
+    assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "no connection was made");
+    let named =
+        tokio::spawn(async move { tokio::net::TcpListener::from_std(listener).unwrap().accept().await.map(drop) });
+    let error = ensure(vec![format!("2130706433:{port}")]).await;
+    assert!(error.contains("cannot be asked"), "{error}");
+    named.await.unwrap().unwrap();
 }
 
 #[tokio::test]

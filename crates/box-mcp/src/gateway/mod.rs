@@ -167,7 +167,7 @@ impl ServerHandler for Gateway {
         mut request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let found = self.shown.find(&request.name);
+        let found = self.shown.find_tool(&request.name);
         let (server, name) = found.ok_or_else(|| failures::unknown("tool", &request.name))?;
         request.name = name.into();
         request.meta = None;
@@ -200,7 +200,7 @@ impl ServerHandler for Gateway {
         mut request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let found = self.shown.find(&request.name);
+        let found = self.shown.find_prompt(&request.name);
         let (server, name) = found.ok_or_else(|| failures::unknown("prompt", &request.name))?;
         request.name = name;
         request.meta = None;
@@ -361,7 +361,7 @@ impl Gateway {
     fn unwrap_reference(&self, reference: &mut Reference) -> Result<Upstream, ErrorData> {
         match reference {
             Reference::Prompt(prompt) => {
-                let found = self.shown.find(&prompt.name);
+                let found = self.shown.find_prompt(&prompt.name);
                 let (server, name) = found.ok_or_else(|| failures::unknown("prompt", &prompt.name))?;
                 prompt.name = name;
                 Ok(server)

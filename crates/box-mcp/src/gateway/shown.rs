@@ -106,15 +106,26 @@ impl Shown {
         prompts
     }
 
-    /// The server of a tool or prompt and its own name there, if the client may use it.
-    pub(super) fn find(&self, name: &str) -> Option<(Upstream, String)> {
+    /// The server of a tool and its own name there, if the client is shown it. What a server does not list is not called, even
+    /// if the server would answer.
+    pub(super) fn find_tool(&self, name: &str) -> Option<(Upstream, String)> {
+        self.find(name, |server, name| server.lists().tools.iter().any(|tool| tool.name == name))
+    }
+
+    /// The same for a prompt.
+    pub(super) fn find_prompt(&self, name: &str) -> Option<(Upstream, String)> {
+        self.find(name, |server, name| server.lists().prompts.iter().any(|prompt| prompt.name == name))
+    }
+
+    fn find(&self, name: &str, is_listed: impl Fn(&Upstream, &str) -> bool) -> Option<(Upstream, String)> {
         let servers = self.servers();
         let (server, name) = self.view.find(&servers, name)?;
-        let allowed = self.caller.mcp.allows(server.name().as_str(), name);
+        let allowed = self.caller.mcp.allows(server.name().as_str(), name) && is_listed(server, name);
         allowed.then(|| (server.clone(), name.to_owned()))
     }
 
-    /// The server of a resource and its own address there, if the client may use it.
+    /// The server of a resource and its own address there, if the client may use all of the server. It need not be listed:
+    /// templates and results name resources that no list has.
     pub(super) fn find_uri(&self, uri: &str) -> Option<(Upstream, String)> {
         let servers = self.servers_with_resources();
         let (server, uri) = self.view.find_uri(&servers, uri)?;

@@ -142,11 +142,20 @@ impl ServerHandler for Own {
     }
 }
 
+/// What a model reads of an error. What failed inside the server names paths of the host, and goes to the log only.
+fn message(error: &Error) -> String {
+    if !matches!(error, Error::Setup { .. } | Error::Protocol(_) | Error::Io { .. }) {
+        return error.to_string();
+    }
+    tracing::error!(error = %error, "tool call failed inside the server");
+    "something failed inside the server; the log of the server has the reason".to_owned()
+}
+
 /// What a model is told. Whatever it can set right, and whatever it cannot, is a result: it never gets to see errors of the protocol.
 fn told(worked: Result<Value, Error>) -> CallToolResult {
     let value = match worked {
         Ok(value) => value,
-        Err(error) => json!({"ok": false, "error": {"code": error.code(), "message": error.to_string()}}),
+        Err(error) => json!({"ok": false, "error": {"code": error.code(), "message": message(&error)}}),
     };
     let failed = value.get("error").is_some_and(|error| !error.is_null());
     let mut result = if failed {

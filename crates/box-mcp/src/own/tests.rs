@@ -87,3 +87,11 @@ async fn whatever_goes_wrong_can_be_read_by_a_model() {
     let error = call(&client, "format", json!({})).await.unwrap_err().to_string();
     assert!(error.contains("process_start"), "{error}");
 }
+
+#[tokio::test]
+async fn a_model_reads_no_path_of_the_host() {
+    let client = client().await;
+    let told = call(&client, "exec", json!({"command": "broken"})).await.unwrap();
+    let text = told.content[0].as_text().unwrap().text.clone();
+    assert!(text.contains("inside the server") && !text.contains("/var/lib"), "{text}");
+}

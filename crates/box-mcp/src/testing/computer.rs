@@ -19,6 +19,7 @@ impl Computer for Parrot {
         match parameters.get("command").and_then(Value::as_str) {
             Some("missing") => Ok(json!({"ok": false, "error": {"code": "no_match", "message": "it is not there"}})),
             Some("forbidden") => Err(Error::Forbidden { scope: box_core::Scope::Files }),
+            Some("broken") => Err(Error::io("opening /var/lib/strongbox/skills", std::io::ErrorKind::PermissionDenied)),
             Some("for ever") => std::future::pending().await,
             _ => Ok(told(name, caller, session, &parameters)),
         }

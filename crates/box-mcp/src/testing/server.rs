@@ -96,6 +96,9 @@ impl ServerHandler for Everything {
         *self.last_meta.lock().unwrap() = context.meta.0.0.clone();
         let arguments = request.arguments.unwrap_or_default();
         let text = match request.name.as_ref() {
+            "echo" if arguments.contains_key("refuse") => {
+                return Err(ErrorData::invalid_params("refused\u{7} to echo", None));
+            }
             "echo" => arguments.get("text").and_then(|text| text.as_str()).unwrap_or_default().to_owned(),
             "steps" => steps(&context).await,
             "wait" => self.wait(&context).await,
@@ -107,6 +110,8 @@ impl ServerHandler for Everything {
             "link" => return Ok(link()),
             "touch" => touch(&context).await,
             "log" => log(&context).await,
+            // No list has it.
+            "hidden" => "was called".to_owned(),
             "fail" => return Ok(CallToolResult::error(vec![ContentBlock::text("it failed")]).into()),
             other => return Err(ErrorData::invalid_params(format!("unknown tool\u{7} {other}"), None)),
         };

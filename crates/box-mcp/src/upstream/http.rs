@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use box_core::public_address::is_public;
+use box_core::public_address::Reach;
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
@@ -54,14 +55,15 @@ impl Remote {
         let url = url.map_err(|_| refused("url", "an address such as https://example.com/mcp"))?;
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = url.port_or_known_default().unwrap_or_default();
-        let found = tokio::time::timeout(CONNECT_TIMEOUT, tokio::net::lookup_host((host.as_str(), port))).await;
-        let unknown = || ConnectError::Address(format!("{host} is not known to the name service"));
-        let found: Vec<_> = found.map_err(|_| unknown())?.map_err(|_| unknown())?.collect();
-        if found.is_empty() || !found.iter().all(|address| is_public(address.ip())) {
-            let allowed =
-                "a server that anybody can reach; one on this machine or its network is for an operator to define";
-            return Err(refused("url", allowed));
-        }
+        let found = tokio::time::timeout(CONNECT_TIMEOUT, Reach::Public.resolve(&host, port)).await;
+        let found =
+            found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => refused(
+                    "url",
+                    "a server that anybody can reach; one on this machine or its network is for an operator to define",
+                ),
+                _ => ConnectError::Address(format!("{host} is not known to the name service")),
+            })?;
         Ok(Self { pinned: Some((host, found)), ..self })
     }
 

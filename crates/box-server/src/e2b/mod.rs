@@ -38,7 +38,7 @@ use crate::turns::Turns;
 pub use config::E2bConfig;
 pub(crate) use control::routes as control_routes;
 pub(crate) use directory::Directory;
-pub(crate) use routing::{is_meant_for, lead};
+pub(crate) use routing::{is_for_server, is_meant_for, lead};
 pub(crate) use saved::Saved;
 
 /// What the door knows.

@@ -115,6 +115,11 @@ pub(crate) fn is_meant_for(request: &Request, named: &SandboxHost) -> bool {
     matches!(meant(request), Meant::Named(sandbox, port) if sandbox == named.sandbox && port == named.port)
 }
 
+/// Whether a request stays with the server, by the same decision.
+pub(crate) fn is_for_server(request: &Request) -> bool {
+    matches!(meant(request), Meant::Server)
+}
+
 fn meant(request: &Request) -> Meant {
     let headers = request.headers();
     match (headers.get(SANDBOX_ID), headers.get(SANDBOX_PORT)) {

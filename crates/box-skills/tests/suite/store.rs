@@ -54,12 +54,13 @@ fn bad_and_taken_names_are_refused() {
         (long.as_str(), "64 characters"),
         ("a", "already exists"),
         ("inside", "Skill with name \"inside\" already exists"),
-        ("directory", "Skill directory already exists: /"),
+        ("directory", "Skill directory already exists: directory"),
         ("tenants", "already exists"),
     ];
     for (name, expected) in table {
         let error = place.store.create(&NewSkill { name: name.into(), ..NewSkill::default() }).unwrap_err();
         assert!(error.to_string().contains(expected), "{name}: {error}");
+        assert!(!error.to_string().contains(place.root().to_str().unwrap()), "a path of the host: {error}");
     }
     assert_eq!(snapshot(&place.root()), before);
 }

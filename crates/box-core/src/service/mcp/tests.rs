@@ -249,7 +249,10 @@ async fn a_log_is_as_long_as_asked_and_never_endless() {
 #[tokio::test]
 async fn changes_are_written_down_without_what_was_sent() {
     let directory = tempfile::tempdir().unwrap();
-    let audit = Arc::new(AuditLog::open(&directory.path().join("audit"), AuditOptions::default()).unwrap());
+    let audit = Arc::new(
+        AuditLog::open(&directory.path().join("audit"), &directory.path().join("audit.key"), AuditOptions::default())
+            .unwrap(),
+    );
     let service = bare_service(Some(Arc::clone(&audit))).await.with_mcp(Arc::new(Shelf::default()));
     let caller = Caller::local();
     service.put_mcp_server(&caller, &name("time"), definition()).await.unwrap();

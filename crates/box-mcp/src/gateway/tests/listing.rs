@@ -1,7 +1,7 @@
 use box_core::mcp::McpAccess;
 use box_core::{Caller, TenantId};
 use rmcp::ServiceExt;
-use rmcp::model::ProtocolVersion;
+use rmcp::model::{GetPromptRequestParams, ProtocolVersion};
 use std::sync::Arc;
 
 use super::*;
@@ -79,6 +79,22 @@ async fn what_a_caller_may_not_use_is_not_there() {
     }
     // Parts of both servers are kept from it, and nobody can say which of their resources belong to them.
     assert!(client.list_all_resources().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_a_server_does_not_list_is_not_called() {
+    let house = House::new();
+    let (upstream, _one) = house.start("one", Everything::default()).await;
+    assert!(upstream.lists().tools.iter().all(|tool| tool.name != "hidden"));
+    for (view, prefix) in [(View::All, "one__"), (View::One("one".parse().unwrap()), "")] {
+        let client = house.client(Client::plain("c"), view).await;
+        assert_eq!(text_of(&client, &format!("{prefix}fail")).await, "it failed");
+        let error = call(&client, &format!("{prefix}hidden")).await.unwrap_err().to_string();
+        assert!(error.contains("no tool is called"), "{error}");
+        let prompt = GetPromptRequestParams::new(format!("{prefix}hidden"));
+        let error = client.get_prompt(prompt).await.unwrap_err().to_string();
+        assert!(error.contains("no prompt is called"), "{error}");
+    }
 }
 
 #[tokio::test]

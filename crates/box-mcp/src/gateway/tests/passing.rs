@@ -19,8 +19,9 @@ async fn arguments_and_results_pass_unchanged() {
     assert_eq!(text(&result), "héllo\n\u{1b}[0m");
     let failed = call(&client, "one__fail").await.unwrap();
     assert_eq!(failed.is_error, Some(true));
-    let error = call(&client, "one__nothing").await.unwrap_err().to_string();
-    assert!(error.contains("unknown tool nothing"), "{error}");
+    let refused = CallToolRequestParams::new("one__echo").with_arguments(object(json!({"refuse": true})));
+    let error = client.call_tool(refused).await.unwrap_err().to_string();
+    assert!(error.contains("refused to echo"), "{error}");
     let error = call(&client, "two__echo").await.unwrap_err().to_string();
     assert!(error.contains("no tool is called two__echo"), "{error}");
 }

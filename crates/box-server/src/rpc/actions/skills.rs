@@ -221,7 +221,14 @@ impl From<box_skills::Error> for Fault {
 }
 
 fn fault(error: &box_skills::Error) -> Fault {
-    refused(error.to_string())
+    match error {
+        // It names paths of the host.
+        box_skills::Error::System(error) => {
+            tracing::error!(error = %error, "skill store failed");
+            refused("the skill store cannot be used; the log of the server has the reason")
+        }
+        error => refused(error.to_string()),
+    }
 }
 
 fn refused(text: impl Into<String>) -> Fault {
