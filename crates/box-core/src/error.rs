@@ -196,7 +196,7 @@ pub enum Error {
 
     /// The audit log cannot be written, and nothing is done that it would not hold.
     #[error(
-        "the audit log cannot be written: {reason}; nothing runs unrecorded: free space on the disk of the state directory"
+        "the audit log cannot be written: {reason}; nothing runs unrecorded: free space on its disk, or make it writable"
     )]
     Unrecorded {
         /// What the system said.
