@@ -12,7 +12,7 @@ use super::compile::{Answer, Condition, Decision, Rule, error};
 type Calls = &'static [i64];
 
 /// A call that is decided by its arguments: the rules, and what holds when none of them does.
-type Checked = (i64, &'static [Rule], Answer);
+pub(super) type Checked = (i64, &'static [Rule], Answer);
 
 /// The error of a call that exists, but not for boxes.
 const REFUSE: Answer = error(libc::EPERM);
@@ -35,12 +35,7 @@ pub(super) fn decisions(set: SyscallSet) -> BTreeMap<u32, Decision> {
         .collect()
 }
 
-/// The decisions on calls that give a file its mode; all others are not for this to decide.
-pub(super) fn modes() -> BTreeMap<u32, Decision> {
-    checked(MODES).filter_map(|(number, decision)| Some((u32::try_from(number).ok()?, decision))).collect()
-}
-
-fn checked(calls: &'static [Checked]) -> impl Iterator<Item = (i64, Decision)> {
+pub(super) fn checked(calls: &'static [Checked]) -> impl Iterator<Item = (i64, Decision)> {
     calls.iter().map(|&(number, rules, otherwise)| (number, Decision::ByArguments { rules, otherwise }))
 }
 
@@ -285,44 +280,6 @@ const MKNODAT: &[Rule] = &[
     allow(&[masked(2, libc::S_IFMT, libc::S_IFSOCK)]),
 ];
 
-/// Calls that give a file its mode, in boxes that can write to directories of the host. `openat2` takes the mode behind a pointer that
-/// a filter cannot read, and C libraries fall back to `openat`. `mkdir` is not among them: the kernel ignores these bits there.
-const MODES: &[Checked] = &[
-    (libc::SYS_chmod, MODE_1, Answer::Allow),
-    (libc::SYS_fchmod, MODE_1, Answer::Allow),
-    (libc::SYS_fchmodat, MODE_2, Answer::Allow),
-    (libc::SYS_fchmodat2, MODE_2, Answer::Allow),
-    (libc::SYS_creat, MODE_1, Answer::Allow),
-    (libc::SYS_open, OPEN, Answer::Allow),
-    (libc::SYS_openat, OPENAT, Answer::Allow),
-    (libc::SYS_openat2, &[], error(libc::ENOSYS)),
-    (libc::SYS_mknod, MODE_1, Answer::Allow),
-    (libc::SYS_mknodat, MODE_2, Answer::Allow),
-];
-
-const SET_USER_ID: u32 = libc::S_ISUID;
-const SET_GROUP_ID: u32 = libc::S_ISGID;
-const CREATE: u32 = libc::O_CREAT.cast_unsigned();
-/// `O_TMPFILE` without `O_DIRECTORY`, which belongs to it but means something else alone.
-const UNNAMED: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
-
-const MODE_1: &[Rule] = &[refuse(&[has(1, SET_USER_ID)]), refuse(&[has(1, SET_GROUP_ID)])];
-const MODE_2: &[Rule] = &[refuse(&[has(2, SET_USER_ID)]), refuse(&[has(2, SET_GROUP_ID)])];
-
-/// The mode counts only when a file is made.
-const OPEN: &[Rule] = &[
-    refuse(&[has(1, CREATE), has(2, SET_USER_ID)]),
-    refuse(&[has(1, CREATE), has(2, SET_GROUP_ID)]),
-    refuse(&[has(1, UNNAMED), has(2, SET_USER_ID)]),
-    refuse(&[has(1, UNNAMED), has(2, SET_GROUP_ID)]),
-];
-const OPENAT: &[Rule] = &[
-    refuse(&[has(2, CREATE), has(3, SET_USER_ID)]),
-    refuse(&[has(2, CREATE), has(3, SET_GROUP_ID)]),
-    refuse(&[has(2, UNNAMED), has(3, SET_USER_ID)]),
-    refuse(&[has(2, UNNAMED), has(3, SET_GROUP_ID)]),
-];
-
 /// Sockets by family, type and protocol.
 const SOCKET: &[Rule] = &[
     allow(&[is(0, UNIX)]),
@@ -358,7 +315,7 @@ const fn allow(when: &'static [Condition]) -> Rule {
     Rule { when, answer: Answer::Allow }
 }
 
-const fn refuse(when: &'static [Condition]) -> Rule {
+pub(super) const fn refuse(when: &'static [Condition]) -> Rule {
     Rule { when, answer: REFUSE }
 }
 
@@ -367,7 +324,7 @@ const fn is(argument: u32, value: u32) -> Condition {
 }
 
 /// All of these bits are set.
-const fn has(argument: u32, bits: u32) -> Condition {
+pub(super) const fn has(argument: u32, bits: u32) -> Condition {
     masked(argument, bits, bits)
 }
 

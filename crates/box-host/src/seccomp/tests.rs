@@ -281,8 +281,12 @@ fn files_of_the_host_get_no_set_id_bits() {
         (libc::SYS_openat, &[0, 0, 0o200_000, 0o6755]),
         (libc::SYS_mkdir, &[0, 0o2755]),
         (libc::SYS_mknod, &[0, regular | 0o644, 0]),
+        (libc::SYS_renameat2, &[0, 0, 0, 0, 1]),
     ] {
         assert_eq!(guarded(number, arguments), ALLOW, "call {number} with {arguments:x?}");
     }
     assert_eq!(guarded(libc::SYS_openat2, &[]), ENOSYS);
+    for flags in [u64::from(libc::RENAME_WHITEOUT), 5, 4 | RUBBISH] {
+        assert_eq!(guarded(libc::SYS_renameat2, &[0, 0, 0, 0, flags]), EPERM, "{flags:x}");
+    }
 }
