@@ -174,7 +174,7 @@ fn set_identity(guarantees: &mut Guarantees, spec: &BoxSpec, findings: &Findings
     let (level, why) = match findings.ids {
         Ids::Mapped => (Level::Soft, "root of the box is an ordinary user of the host, without rights".to_owned()),
         Ids::Same if uid == box_host::WORKSPACE_OWNER => {
-            (Level::Hard, "an id that no account of the host has, without rights; all boxes share it".to_owned())
+            (Level::Hard, "an id that no account of the host has, without rights; all boxes share it, and with it what the kernel gives out by user".to_owned())
         }
         Ids::Same if !own.is_root() && uid == own.as_raw() => {
             (Level::Soft, "the user who runs strongbox, without rights; run it as root for an id of its own".to_owned())

@@ -89,6 +89,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         shares_skeleton: prepared.skeleton.is_some(),
         pids_counted: inner.cgroups.kind() != cgroup::DriverKind::Absent,
         root_capabilities: root_capabilities(spec, &maps, cgroup.tracking()?.is_some()),
+        settings: plan::half_of_account(),
     };
     let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
     let (plan, baggage) =

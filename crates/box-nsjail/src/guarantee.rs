@@ -41,7 +41,10 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
         "an allow-list of system calls behind nsjail's own filter, no capability in any set, no_new_privs",
     );
     let (level, why) = match findings.way {
-        Way::Staged => (Level::Hard, "a range of ids of its own; no account of the host is in it"),
+        Way::Staged => (
+            Level::Hard,
+            "a range of ids of its own; no account of the host is in it; root is charged for the inotify instances of all boxes",
+        ),
         Way::Paths => (
             Level::Soft,
             "agent and workload share the id of the user who runs strongbox; run strongbox as root for ranges of their own",

@@ -80,8 +80,8 @@ const FILE_CONTENT: Calls = calls![
 
 /// Opening, closing and passing on descriptors.
 const FILE_DESCRIPTORS: Calls = calls![
-    SYS_open SYS_openat SYS_openat2 SYS_creat SYS_close SYS_close_range SYS_dup SYS_dup2 SYS_dup3 SYS_fcntl
-    SYS_flock SYS_pipe SYS_pipe2 SYS_memfd_create
+    SYS_open SYS_openat SYS_openat2 SYS_creat SYS_close SYS_close_range SYS_dup SYS_dup2 SYS_dup3 SYS_flock
+    SYS_pipe SYS_pipe2 SYS_memfd_create
 ];
 
 /// Names, attributes and owners of files.
@@ -228,6 +228,7 @@ const MACHINE: Calls = calls![
 const CHECKED: &[Checked] = &[
     (libc::SYS_clone, CLONE, REFUSE),
     (libc::SYS_ioctl, IOCTL, Answer::Allow),
+    (libc::SYS_fcntl, FCNTL, Answer::Allow),
     (libc::SYS_setuid, BECOME_ONE, Answer::Allow),
     (libc::SYS_setreuid, BECOME_TWO, Answer::Allow),
     (libc::SYS_setresuid, BECOME_THREE, Answer::Allow),
@@ -250,6 +251,12 @@ const IOCTL: &[Rule] = &[refuse(&[is(1, TIOCSTI)]), refuse(&[is(1, TIOCLINUX)]),
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541C;
 const TIOCSETD: u32 = 0x5423;
+
+/// Everything but leases, which make whoever opens a file wait, on the host too where it is mounted; and the predecessor of inotify,
+/// whose watches no account is charged for.
+const FCNTL: &[Rule] = &[refuse(&[is(1, F_SETLEASE)]), refuse(&[is(1, F_NOTIFY)])];
+const F_SETLEASE: u32 = 1024;
+const F_NOTIFY: u32 = 1026;
 
 /// Anybody but the agent: who has its id could take its limits and its processor time away. Root of a box may have the right to be
 /// anybody else.

@@ -195,6 +195,20 @@ fn terminals_cannot_be_typed_into() {
 }
 
 #[test]
+fn no_lease_and_no_old_watch_can_be_taken() {
+    const F_SETLEASE: u64 = 1024;
+    const F_GETLEASE: u64 = 1025;
+    const F_NOTIFY: u64 = 1026;
+    for command in [F_SETLEASE, F_NOTIFY] {
+        expect(libc::SYS_fcntl, &[0, command], EPERM);
+    }
+    for command in [libc::F_DUPFD, libc::F_SETFL, libc::F_SETLK, libc::F_OFD_SETLKW] {
+        expect(libc::SYS_fcntl, &[0, u64::from(command.cast_unsigned())], ALLOW);
+    }
+    expect(libc::SYS_fcntl, &[0, F_GETLEASE], ALLOW);
+}
+
+#[test]
 fn personality_keeps_randomisation() {
     for value in [0, 0x8, 0x20000, 0x20008, 0xFFFF_FFFF] {
         expect(libc::SYS_personality, &[value], ALLOW);
