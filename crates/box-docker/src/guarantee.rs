@@ -77,6 +77,7 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let root = if spec.read_only_rootfs { "the image, read-only" } else { "the image, changes kept by the engine" };
     let rootfs = format!("{root}, {} read-only mounts verified, {landlock}", findings.verified.read_only_mounts);
     guarantees.set(Dimension::Rootfs, Level::Hard, rootfs);
+    guarantees.soften(Dimension::Rootfs, &standard::sockets_not_held(spec, findings.verified.landlock_abi));
     let confined = if findings.verified.workload_confined { Level::Hard } else { Level::Absent };
     let wall = match findings.wall {
         Wall::None => "an allow-list of system calls",

@@ -3,6 +3,7 @@
 use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Network, Persistence};
 use box_host::cgroup::Enforced;
 use box_host::network::Method;
+use box_host::standard;
 use box_wire::message::Verified;
 
 use crate::house::Way;
@@ -108,4 +109,5 @@ fn set_rootfs(guarantees: &mut Guarantees, spec: &BoxSpec, findings: &Findings<'
     };
     let why = format!("a root of its own, {mounts} read-only mounts verified, {landlock}{note}");
     guarantees.set(Dimension::Rootfs, Level::Hard, why);
+    guarantees.soften(Dimension::Rootfs, &standard::sockets_not_held(spec, findings.verified.landlock_abi));
 }
