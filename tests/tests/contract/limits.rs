@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use box_core::{BoxSpec, Dimension, Level, MountMode, Persistence, Profile};
-use box_tests::ground::{mount, shell};
+use box_tests::ground::{mount, request, shell};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground, TestBox};
-use box_wire::Exit;
+use box_wire::{Exit, Program};
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
     crate::cases![
@@ -29,6 +29,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         no_context_for_asynchronous_input_and_output_can_be_made,
         buffers_of_sockets_count_as_memory,
         no_lease_makes_the_host_wait,
+        locks_of_files_are_limited,
     ]
 }
 
@@ -341,5 +342,21 @@ async fn no_lease_makes_the_host_wait(ground: Arc<Ground>) -> Result<()> {
     let opened = rustix::fs::open(source.join("file"), flags, rustix::fs::Mode::empty());
     ensure!(opened.is_ok(), "the host has to wait for the box: {opened:?}");
     ensure!(error == u64::from(libc::EPERM.cast_unsigned()), "taking a lease answers {error}");
+    Ok(())
+}
+
+/// Takes 180,000 record locks, which are 34 MiB of memory that the kernel charges to nobody.
+const LOCK: &str = "import fcntl, struct, time\nheld = []\nfor number in range(60):\n \
+    held.append(open('/tmp/lock%d' % number, 'w'))\n for at in range(3000, 0, -1):\n  \
+    fcntl.fcntl(held[-1], fcntl.F_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 2 * at, 1, 0))\ntime.sleep(600)";
+
+async fn locks_of_files_are_limited(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::MachineOfProvider)?;
+    let one = ground.plain().await?;
+    let mut greedy = request(Program::Argv(["python3", "-c", LOCK].map(str::to_owned).to_vec()));
+    greedy.timeout_ms = Some(60_000);
+    let ended = one.run(&greedy).await?.outcome;
+    ensure!(!ended.timed_out && ended.exit == Exit::Signal(libc::SIGKILL), "all locks can be held: {ended:?}");
+    one.check("python3 -c \"import sqlite3; sqlite3.connect('/tmp/db').execute('create table t (x)')\"").await?;
     Ok(())
 }

@@ -254,7 +254,17 @@ const TIOCSETD: u32 = 0x5423;
 
 /// Everything but leases, which make whoever opens a file wait, on the host too where it is mounted; and the predecessor of inotify,
 /// whose watches no account is charged for.
-const FCNTL: &[Rule] = &[refuse(&[is(1, F_SETLEASE)]), refuse(&[is(1, F_NOTIFY)])];
+///
+/// Locks that belong to an open file answer as in older kernels, so that programs take those of processes: nobody is charged for
+/// either, and only those of processes can be counted.
+const FCNTL: &[Rule] = &[
+    refuse(&[is(1, F_SETLEASE)]),
+    refuse(&[is(1, F_NOTIFY)]),
+    Rule { when: &[is(1, F_OFD_SETLK)], answer: error(libc::EINVAL) },
+    Rule { when: &[is(1, F_OFD_SETLKW)], answer: error(libc::EINVAL) },
+];
+const F_OFD_SETLK: u32 = 37;
+const F_OFD_SETLKW: u32 = 38;
 const F_SETLEASE: u32 = 1024;
 const F_NOTIFY: u32 = 1026;
 
