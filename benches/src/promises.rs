@@ -1,6 +1,6 @@
 //! What SPECIFICATION.md promises, held against what was measured.
 
-use crate::groups::{deadline, e2b, engines, http, idle, langbot, launch, mcp, output, search};
+use crate::groups::{deadline, e2b, engines, http, idle, langbot, launch, mcp, output, search, strangers};
 use crate::report::{Report, Verdict};
 use crate::samples::mib;
 
@@ -131,6 +131,15 @@ const ALL: &[Promise] = &[
         text: "from a start after kill -9 to an answer with 200 sessions adopted, the slowest, ms",
         bound: Bound::AtMost(3000.0),
         measured: |report| report.timing(http::ADOPTED).map(|it| it.summary.max_ms),
+    },
+    Promise {
+        name: "strangers",
+        text: "a request with a token while 5,000 connections without one come, p99, ms",
+        bound: Bound::AtMost(100.0),
+        measured: |report| {
+            let whole = report.value(strangers::FAILED).is_some_and(|failed| failed <= 0.0);
+            report.timing(strangers::CROWDED).map(|it| if whole { it.summary.p99_ms } else { f64::NAN })
+        },
     },
     Promise {
         name: "langbot_exec",

@@ -26,14 +26,13 @@ const ANSWER_TIME_MAX: Duration = Duration::from_mins(2);
 pub(crate) struct Server {
     child: Child,
     address: String,
+    state: PathBuf,
 }
 
 impl Server {
     /// Starts a server on a state of its own, and returns when it serves.
     pub(crate) fn start(state: &Path) -> Result<Self> {
-        let program: PathBuf =
-            commands::find("STRONGBOX_BIN", "strongbox").context("set STRONGBOX_BIN to the program")?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(program()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--on-stop", "destroy-all", "--state-dir"]).arg(state);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().context("starting the server")?;
@@ -41,7 +40,7 @@ impl Server {
         BufReader::new(child.stdout.take().context("the server has no output")?).read_line(&mut said)?;
         let address = said.split_whitespace().find_map(|word| word.strip_prefix("http://"));
         let Some(address) = address.map(str::to_owned) else { bail!("the server did not say where it is: {said:?}") };
-        Ok(Self { child, address })
+        Ok(Self { child, address, state: state.to_owned() })
     }
 
     /// Its process id.
@@ -52,6 +51,16 @@ impl Server {
     /// Where it is.
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// A token, which every caller needs from now on.
+    pub(crate) fn token(&self) -> Result<String> {
+        let mut command = Command::new(program()?);
+        command.args(["token", "create", "--name", "bench", "--state-dir"]).arg(&self.state);
+        let output = command.stderr(Stdio::inherit()).output().context("making a token")?;
+        let token = String::from_utf8(output.stdout)?.trim().to_owned();
+        ensure!(output.status.success() && !token.is_empty(), "no token was made: {}", output.status);
+        Ok(token)
     }
 
     /// A connection that is kept.
@@ -74,6 +83,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         commands::end(&mut self.child, Signal::TERM);
     }
+}
+
+fn program() -> Result<PathBuf> {
+    commands::find("STRONGBOX_BIN", "strongbox").context("set STRONGBOX_BIN to the program")
 }
 
 /// A connection to a server.

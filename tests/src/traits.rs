@@ -38,6 +38,8 @@ pub enum Difference {
     NeverSaved,
     /// The kernel charges boxes to an account of the host that they share with others.
     SharedAccount,
+    /// A box can take as many terminals as the machine has.
+    UnboundedTerminals,
 }
 
 /// Whose boxes a difference is about.
@@ -102,6 +104,12 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         &[BackendName::Docker, BackendName::Podman, BackendName::Nsjail, BackendName::E2b],
         Who::Everybody,
         "who makes the namespaces of a box decides which account the kernel charges, and that is the engine or nsjail",
+    ),
+    (
+        Difference::UnboundedTerminals,
+        &[BackendName::Docker, BackendName::Podman, BackendName::E2b],
+        Who::Everybody,
+        "the engine mounts /dev/pts, and takes no limit for it",
     ),
     (Difference::ImagesByName, &[BackendName::E2b], Who::Everybody, "E2B has templates by name, which are built there"),
     (

@@ -11,6 +11,7 @@ pub(crate) mod launch;
 pub(crate) mod mcp;
 pub(crate) mod output;
 pub(crate) mod search;
+pub(crate) mod strangers;
 
 use std::path::Path;
 
@@ -43,6 +44,11 @@ pub(crate) const ALL: &[Group] = &[
     Group { name: "deadline", about: "from the deadline to the death of a stubborn tree", measure: deadline::measure },
     Group { name: "flood", about: "our memory while a box never stops talking", measure: output::measure_flood },
     Group { name: "http", about: "the server over loopback", measure: http::measure },
+    Group {
+        name: "strangers",
+        about: "a caller with a token among 5,000 connections without one",
+        measure: strangers::measure,
+    },
     Group { name: "langbot", about: "LangBot's RPC, next to the original server", measure: langbot::measure },
     Group {
         name: "mcp",

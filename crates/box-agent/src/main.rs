@@ -14,6 +14,7 @@ mod control;
 mod dialler;
 mod errand;
 mod exec;
+mod locks;
 mod metered;
 mod outbox;
 mod port;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::exec::{Exec, Inbox, Next, Tree};
+use crate::locks::LockWatch;
 use crate::outbox::Outbox;
 use crate::port::{self, Port};
 use crate::setup::{Callers, Prepared, Tracker};
@@ -49,6 +50,7 @@ struct Server {
     streams: Vec<Stream>,
     /// Trees of execs that are over but left processes behind.
     lingering: Vec<Tree>,
+    locks: LockWatch,
     ended: bool,
 }
 
@@ -57,7 +59,8 @@ pub(crate) fn serve(prepared: Prepared, control: OwnedFd) -> i32 {
     let Ok(signals) = sys::signal_descriptor(&[libc::SIGCHLD, libc::SIGTERM]) else { return 6 };
     let control = (prepared.lifeline == Lifeline::Maker).then_some(control);
     let (streams, lingering) = (Vec::new(), Vec::new());
-    let mut server = Server { prepared, signals, control, streams, lingering, ended: false };
+    let locks = LockWatch::default();
+    let mut server = Server { prepared, signals, control, streams, lingering, locks, ended: false };
     while !server.ended {
         if server.turn().is_err() {
             return 7;
@@ -90,6 +93,7 @@ impl Server {
             self.accept();
         }
         self.look_at(&ready.streams);
+        self.locks.turn(&self.prepared.tracking);
         Ok(())
     }
 
@@ -129,7 +133,7 @@ impl Server {
     }
 
     fn time_to_wait(&self) -> Option<Timespec> {
-        let next = self.streams.iter().filter_map(Stream::wake_at).min()?;
+        let next = self.streams.iter().filter_map(Stream::wake_at).chain(self.locks.wake_at()).min()?;
         let wait = next.saturating_duration_since(Instant::now()).max(Duration::from_micros(100));
         Timespec::try_from(wait).ok()
     }

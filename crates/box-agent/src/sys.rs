@@ -335,6 +335,11 @@ pub(crate) fn signal_child(pid: i32, signal: i32) -> io::Result<()> {
     if unsafe { libc::kill(pid, signal) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Ends every other process of the namespace whose first process this is.
+pub(crate) fn kill_everybody() {
+    let _ = signal_child(-1, libc::SIGKILL);
+}
+
 /// Makes sure that nothing but the standard streams survives exec, whoever forgot what.
 pub(crate) fn keep_standard_streams_only() -> io::Result<()> {
     // SAFETY: marks descriptors, closes none.

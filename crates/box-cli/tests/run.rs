@@ -116,6 +116,19 @@ fn mounts_are_read_only_unless_asked_for() {
 }
 
 #[test]
+fn a_set_user_id_file_in_the_workspace_is_warned_of() {
+    let place = support::workspace();
+    let (file, workspace) = (place.path().join("tool"), format!("--workspace={}", place.path().display()));
+    for (mode, is_warned) in [(0o755, false), (0o4755, true)] {
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        let run = Strongbox::new().option(&workspace).sh("echo ran");
+        assert_eq!((run.stdout.as_str(), run.code()), ("ran\n", Some(0)), "{run:?}");
+        assert_eq!(run.stderr.contains("/workspace/tool\" is set-user-id"), is_warned, "{mode:o}: {run:?}");
+    }
+}
+
+#[test]
 fn the_root_is_read_only_unless_asked_for() {
     assert_ne!(sh("touch /usr/new").code(), Some(0));
     let writable = Strongbox::new().option("--writable-root").sh("touch /usr/new");

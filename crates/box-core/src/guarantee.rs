@@ -118,6 +118,14 @@ impl Guarantees {
         self.iter().find(|guarantee| guarantee.dimension == dimension).map_or(Level::Absent, |found| found.level)
     }
 
+    /// Lowers the guarantee of one dimension to at most soft where there are reasons, and adds them to what it says.
+    pub fn soften(&mut self, dimension: Dimension, reasons: &[String]) {
+        let before = self.iter().find(|guarantee| guarantee.dimension == dimension).cloned();
+        if let (Some(before), false) = (before, reasons.is_empty()) {
+            self.set(dimension, before.level.min(Level::Soft), format!("{}; {}", before.why, reasons.join("; ")));
+        }
+    }
+
     /// One after the other.
     pub fn iter(&self) -> impl Iterator<Item = &Guarantee> {
         self.0.iter()
@@ -147,6 +155,23 @@ impl Floors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_lower_a_guarantee_and_never_raise_it() {
+        let mut guarantees = Guarantees::default();
+        guarantees.set(Dimension::Rootfs, Level::Hard, "a root of its own");
+        guarantees.set(Dimension::Pids, Level::Absent, "no cgroup");
+        let told = guarantees.clone();
+        guarantees.soften(Dimension::Rootfs, &[]);
+        guarantees.soften(Dimension::Network, &["it was never set".to_owned()]);
+        assert_eq!(guarantees, told);
+        for dimension in [Dimension::Rootfs, Dimension::Pids] {
+            guarantees.soften(dimension, &["one".to_owned(), "two".to_owned()]);
+        }
+        assert_eq!(guarantees.level(Dimension::Pids), Level::Absent);
+        let rootfs = guarantees.iter().find(|guarantee| guarantee.dimension == Dimension::Rootfs).unwrap();
+        assert_eq!((rootfs.level, rootfs.why.as_str()), (Level::Soft, "a root of its own; one; two"));
+    }
 
     #[test]
     fn a_floor_refuses_what_is_not_hard_and_says_why() {

@@ -27,7 +27,7 @@ pub const QUOTA_DEPTH_MAX: u32 = 1000;
 pub const QUOTA_WALKS_MAX: usize = 4;
 /// Mounts of the host in one box, the primary one included.
 pub const MOUNTS_MAX: usize = 32;
-/// Names that are looked at when a tree is searched for sockets.
+/// Names that are looked at when a tree is searched for sockets, and for files that lend rights.
 pub const MOUNT_ENTRIES_MAX: usize = 50_000;
 /// Most that one read of a journal returns.
 pub const JOURNAL_READ_BYTES_MAX: usize = 1 << 20;

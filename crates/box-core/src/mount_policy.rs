@@ -3,6 +3,8 @@
 //! The decision is made on an opened object, never on a spelling: the path is opened once, its real path is taken from the
 //! descriptor, and that same descriptor is what gets mounted.
 
+mod privileged;
+
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, MountSpec, Result, limits};
+
+pub use privileged::privileged_files;
 
 /// Who asked for a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,9 +144,14 @@ impl MountPolicy {
     }
 }
 
-/// Looks for a socket in a tree, without following links or entering other file systems, and gives up after
-/// [`limits::MOUNT_ENTRIES_MAX`] names: a read-only mount does not keep anybody from connecting.
+/// Looks for a socket in a tree: a read-only mount does not keep anybody from connecting.
 fn find_socket(tree: &OwnedFd) -> Option<String> {
+    find(tree, |_, _, kind| kind == FileType::Socket)
+}
+
+/// Looks for something in a tree, without following links or entering other file systems, and gives up after
+/// [`limits::MOUNT_ENTRIES_MAX`] names.
+fn find(tree: &OwnedFd, is_wanted: impl Fn(&OwnedFd, &str, FileType) -> bool) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let device = rustix::fs::fstat(tree).ok()?.st_dev;
     let mut pending = vec![String::from(".")];
@@ -155,8 +164,14 @@ fn find_socket(tree: &OwnedFd) -> Option<String> {
         let Ok(entries) = rustix::fs::Dir::read_from(&directory) else { continue };
         for entry in entries.flatten() {
             let Ok(name) = entry.file_name().to_str() else { continue };
-            match entry.file_type() {
-                FileType::Socket => return Some(format!("{path}/{name}")),
+            let kind = match entry.file_type() {
+                // Not every file system says.
+                FileType::Unknown => rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                kind => kind,
+            };
+            match kind {
+                _ if is_wanted(&directory, name, kind) => return Some(format!("{path}/{name}")),
                 FileType::Directory if name != "." && name != ".." => pending.push(format!("{path}/{name}")),
                 _ => {}
             }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use bollard::errors::Error as EngineError;
 use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::CreateContainerOptions;
-use box_core::{BoxSpec, Error, Grant, Guarantees, Persistence, Result};
+use box_core::mount_policy::privileged_files;
+use box_core::{BoxSpec, Dimension, Error, Grant, Guarantees, Persistence, Result};
 use box_host::door::Door;
 use box_host::handover::{self, Baggage};
 use box_host::mounts::Attachment;
@@ -289,6 +290,7 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
     fault::point("engine_journal_made");
     let places = container::places(&spec, workload, &image.volumes);
     let places = places.into_iter().map(|place| set_size(inner, agent.pid, place)).collect();
+    let privileged = privileged_files(&spec, &grants);
     let sights = show_mounts(inner, &spec, grants, &pidfd, (uid, gid))?;
     fault::point("engine_mounts_attached");
     let mut told = lodging::lodging(&spec, workload, &image.volumes, sights, seccomp);
@@ -318,7 +320,8 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
         root_quota,
         wall: Wall::of(inner.profile(spec.syscalls).as_deref()),
     };
-    let guarantees = guarantee::compute(&spec, &findings);
+    let mut guarantees = guarantee::compute(&spec, &findings);
+    guarantees.soften(Dimension::Rootfs, &privileged);
     spec.floors.check(&guarantees)?;
     fault::point("engine_box_ready");
     let lifeline = spec.dies_with_maker.then_some(Lifeline::Socket(ours));

@@ -77,6 +77,7 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let root = if spec.read_only_rootfs { "the image, read-only" } else { "the image, changes kept by the engine" };
     let rootfs = format!("{root}, {} read-only mounts verified, {landlock}", findings.verified.read_only_mounts);
     guarantees.set(Dimension::Rootfs, Level::Hard, rootfs);
+    guarantees.soften(Dimension::Rootfs, &standard::sockets_not_held(spec, findings.verified.landlock_abi));
     let confined = if findings.verified.workload_confined { Level::Hard } else { Level::Absent };
     let wall = match findings.wall {
         Wall::None => "an allow-list of system calls",
@@ -174,7 +175,7 @@ fn set_identity(guarantees: &mut Guarantees, spec: &BoxSpec, findings: &Findings
     let (level, why) = match findings.ids {
         Ids::Mapped => (Level::Soft, "root of the box is an ordinary user of the host, without rights".to_owned()),
         Ids::Same if uid == box_host::WORKSPACE_OWNER => {
-            (Level::Hard, "an id that no account of the host has, without rights; all boxes share it".to_owned())
+            (Level::Hard, "an id that no account of the host has, without rights; all boxes share it, and with it what the kernel gives out by user".to_owned())
         }
         Ids::Same if !own.is_root() && uid == own.as_raw() => {
             (Level::Soft, "the user who runs strongbox, without rights; run it as root for an id of its own".to_owned())

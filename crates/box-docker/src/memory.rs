@@ -37,6 +37,8 @@ fn make(directory: &Path, bytes_max: u64, (uid, gid): (u32, u32)) -> std::io::Re
     std::fs::write(directory.join("memory.limit_in_bytes"), bytes_max.to_string())?;
     // Where swap is counted at all, there is none on top.
     let _ = std::fs::write(directory.join("memory.memsw.limit_in_bytes"), bytes_max.to_string());
+    // Buffers of sockets are counted only where they have a limit.
+    let _ = std::fs::write(directory.join("memory.kmem.tcp.limit_in_bytes"), bytes_max.to_string());
     for name in WRITTEN {
         chown(directory.join(name), Some(uid), Some(gid))?;
     }

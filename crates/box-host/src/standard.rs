@@ -43,6 +43,14 @@ pub fn socket_places(spec: &BoxSpec) -> Option<Vec<GuestPath>> {
     (!shared.is_empty()).then(|| places.filter(is_apart).collect())
 }
 
+/// Why the host's files are held less firmly by a kernel with this version of Landlock: nothing else keeps sockets off them.
+pub fn sockets_not_held(spec: &BoxSpec, landlock_abi: u32) -> Vec<String> {
+    let shared = spec.host_writable().next().filter(|_| landlock_abi == 0);
+    let why =
+        |target| format!("without Landlock the box can leave sockets at {target}, which is a directory of the host");
+    shared.map(|mount| why(&mount.target)).into_iter().collect()
+}
+
 /// Everybody there is in a box, all with the same shell: root, nobody, and the workload if it is somebody else, who is at home in
 /// `home`.
 pub fn accounts(User { uid, gid }: User, home: &str, shell: &str) -> (String, String) {

@@ -4,6 +4,7 @@ use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Network, Persis
 use box_host::cgroup::Enforced;
 use box_host::ids::Writer;
 use box_host::network::Method;
+use box_host::standard;
 use box_wire::RootCapability;
 use box_wire::message::Verified;
 
@@ -54,6 +55,7 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     };
     let rootfs = format!("a root of its own, {} read-only mounts verified, {landlock}", verified.read_only_mounts);
     guarantees.set(Dimension::Rootfs, Level::Hard, rootfs);
+    guarantees.soften(Dimension::Rootfs, &standard::sockets_not_held(spec, verified.landlock_abi));
     guarantees.set(
         Dimension::Syscalls,
         held(verified.workload_confined),
@@ -121,7 +123,29 @@ fn told_of_root(spec: &BoxSpec, writer: Writer, root: &[RootCapability]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use box_core::Profile;
+    use box_core::{MountSpec, Origin, Profile};
+
+    #[test]
+    fn without_landlock_a_box_that_writes_to_the_host_holds_its_files_softly() {
+        let mount = MountSpec {
+            source: "/srv/data".into(),
+            target: "/workspace".parse().unwrap(),
+            mode: MountMode::Rw,
+            origin: Origin::Operator,
+        };
+        let plain = Profile::default().spec();
+        let shared = BoxSpec { mounts: vec![mount], ..plain.clone() };
+        for (spec, landlock_abi, level) in
+            [(&plain, 0, Level::Hard), (&shared, 1, Level::Hard), (&shared, 0, Level::Soft)]
+        {
+            let verified =
+                Verified { landlock_abi, workload_confined: true, root_capabilities: vec![], read_only_mounts: 9 };
+            let enforced = Enforced::default();
+            let findings =
+                Findings { enforced: &enforced, verified: &verified, writer: Writer::Ourselves, method: None };
+            assert_eq!(compute(spec, &findings).level(Dimension::Rootfs), level, "{landlock_abi}");
+        }
+    }
 
     #[test]
     fn what_root_may_do_is_told_where_its_profile_gives_it_something() {

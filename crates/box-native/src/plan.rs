@@ -12,6 +12,12 @@ use box_wire::{BoxId, GuestPath, RootCapability, User};
 /// for everybody, since hardly anybody has capabilities.
 const SETTINGS: [(&str, &str); 2] = [("user/max_user_namespaces", "0"), ("net/ipv4/ip_unprivileged_port_start", "0")];
 
+/// Settings of the box's user namespace, and where the machine's limit per account is.
+const PER_ACCOUNT: [(&str, &str); 2] = [
+    ("user/max_inotify_instances", "/proc/sys/fs/inotify/max_user_instances"),
+    ("user/max_inotify_watches", "/proc/sys/fs/inotify/max_user_watches"),
+];
+
 /// Empty directories that programs expect, and places on which something is mounted.
 const DIRECTORIES: [&str; 14] = [
     "/dev",
@@ -75,6 +81,18 @@ pub(crate) struct Facts<'a> {
     pub(crate) pids_counted: bool,
     /// What root of the box is given.
     pub(crate) root_capabilities: Vec<RootCapability>,
+    /// More settings of the box's namespaces, which depend on the machine.
+    pub(crate) settings: Vec<(&'static str, String)>,
+}
+
+/// Half of what one account of the machine gets of each, as settings of a box's user namespace. An ordinary user has one account for
+/// all boxes, and no single box may take all of it.
+pub(crate) fn half_of_account() -> Vec<(&'static str, String)> {
+    let half = |(setting, whole): (&'static str, &str)| {
+        let whole: u64 = std::fs::read_to_string(whole).ok()?.trim().parse().ok()?;
+        Some((setting, (whole / 2).to_string()))
+    };
+    PER_ACCOUNT.into_iter().filter_map(half).collect()
 }
 
 /// A plan whose trees, storage and descriptors are filled in when they are opened.
@@ -107,7 +125,7 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &Facts<'_>, seccomp: Vec<Vec<u8>>) ->
     site.work_places(facts, shares);
     site.names(facts, shares);
     site.mounts();
-    site.seal();
+    site.seal(&facts.settings);
     let landlock_writable = if spec.read_only_rootfs { site.writable } else { vec![GuestPath::root()] };
     let plan = Plan {
         agent: facts.agent,
@@ -304,9 +322,10 @@ impl Site<'_> {
     }
 
     /// What can be closed only when nothing is left to mount.
-    fn seal(&mut self) {
-        for (name, value) in SETTINGS {
-            self.steps.push(Step::Sysctl { name: name.to_owned(), value: value.to_owned() });
+    fn seal(&mut self, settings: &[(&str, String)]) {
+        let usual = SETTINGS.map(|(name, value)| (name, value.to_owned()));
+        for (name, value) in usual.iter().chain(settings) {
+            self.steps.push(Step::Sysctl { name: (*name).to_owned(), value: value.clone() });
         }
         self.steps.extend(["/proc", "/dev"].map(|path| Step::Seal { path: known(path) }));
     }

@@ -5,7 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use box_core::{BoxSpec, Error, Grant, Guarantees, Image, Persistence, Result};
+use box_core::mount_policy::privileged_files;
+use box_core::{BoxSpec, Dimension, Error, Grant, Guarantees, Image, Persistence, Result};
 use box_host::cgroup::{self, BoxCgroup, Memory};
 use box_host::disk;
 use box_host::handover::{self, Baggage};
@@ -92,6 +93,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         shares_skeleton: prepared.skeleton.is_some(),
         pids_counted: inner.cgroups.kind() != cgroup::DriverKind::Absent,
         root_capabilities: root_capabilities(spec, &maps, cgroup.tracking()?.is_some()),
+        settings: plan::half_of_account(),
     };
     let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
     let (plan, baggage) =
@@ -114,7 +116,8 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     verify_namespaces(launched.pid, late)?;
     let enforced = cgroup.verify(launched.pid)?;
     let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
-    let guarantees = guarantee::compute(spec, &findings);
+    let mut guarantees = guarantee::compute(spec, &findings);
+    guarantees.soften(Dimension::Rootfs, &privileged_files(spec, &prepared.grants));
     spec.floors.check(&guarantees)?;
     fault::point("box_ready");
     let agent = record.agent.ok_or_else(|| setup("agent", "it ended while it was being started"))?;

@@ -4,7 +4,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use box_core::{BackendName, BoxSpec, Error, Grant, Guarantees, Image, MountMode, Network, Persistence, Result};
+use box_core::mount_policy::privileged_files;
+use box_core::{
+    BackendName, BoxSpec, Dimension, Error, Grant, Guarantees, Image, MountMode, Network, Persistence, Result,
+};
 use box_host::cgroup::{self, BoxCgroup, DriverKind};
 use box_host::disk;
 use box_host::handover::{self, Baggage};
@@ -79,6 +82,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     record::write(&record, &directory)?;
     fault::point("jail_agent_admitted");
     verify_namespaces(agent_pid)?;
+    let privileged = privileged_files(spec, &prepared.grants);
     let mut sights = host_sights(inner, spec, &prepared)?;
     sights.extend(show_mounts(inner, spec, std::mem::take(&mut prepared.grants), &ids, &pidfd)?);
     fault::point("jail_mounts_attached");
@@ -92,7 +96,8 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let verified = handover::hear_report(&control)?;
     let enforced = cgroup.verify(agent_pid)?;
     let findings = Findings { enforced: &enforced, verified: &verified, way: inner.way, method: prepared.network };
-    let guarantees = guarantee::compute(spec, &findings);
+    let mut guarantees = guarantee::compute(spec, &findings);
+    guarantees.soften(Dimension::Rootfs, &privileged);
     spec.floors.check(&guarantees)?;
     fault::point("jail_ready");
     let lifeline = spec.dies_with_maker.then_some(lifeline);

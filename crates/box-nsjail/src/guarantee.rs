@@ -3,6 +3,7 @@
 use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Network, Persistence};
 use box_host::cgroup::Enforced;
 use box_host::network::Method;
+use box_host::standard;
 use box_wire::message::Verified;
 
 use crate::house::Way;
@@ -41,7 +42,10 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
         "an allow-list of system calls behind nsjail's own filter, no capability in any set, no_new_privs",
     );
     let (level, why) = match findings.way {
-        Way::Staged => (Level::Hard, "a range of ids of its own; no account of the host is in it"),
+        Way::Staged => (
+            Level::Hard,
+            "a range of ids of its own; no account of the host is in it; root is charged for the inotify instances of all boxes",
+        ),
         Way::Paths => (
             Level::Soft,
             "agent and workload share the id of the user who runs strongbox; run strongbox as root for ranges of their own",
@@ -105,4 +109,5 @@ fn set_rootfs(guarantees: &mut Guarantees, spec: &BoxSpec, findings: &Findings<'
     };
     let why = format!("a root of its own, {mounts} read-only mounts verified, {landlock}{note}");
     guarantees.set(Dimension::Rootfs, Level::Hard, why);
+    guarantees.soften(Dimension::Rootfs, &standard::sockets_not_held(spec, findings.verified.landlock_abi));
 }

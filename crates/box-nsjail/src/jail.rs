@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use box_wire::GuestPath;
+use box_wire::limits::TERMINALS_MAX;
 use box_wire::plan::Access;
 
 use crate::text::Text;
@@ -172,7 +173,7 @@ impl Mount {
             }
             Self::Terminals(_) => {
                 text.bytes("fstype", "devpts");
-                text.bytes("options", "newinstance,ptmxmode=0666,mode=0620");
+                text.bytes("options", format!("newinstance,ptmxmode=0666,mode=0620,max={TERMINALS_MAX}"));
                 // Terminals are devices.
                 restrict(text, Access::Device);
                 text.flag("noexec", true);

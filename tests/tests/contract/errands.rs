@@ -5,6 +5,7 @@ mod asked;
 mod confined;
 mod detailed;
 mod files;
+mod modes;
 mod trees;
 mod watched;
 mod written;
@@ -14,6 +15,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         files::cases(),
         detailed::cases(),
         written::cases(),
+        modes::cases(),
         trees::cases(),
         archives::cases(),
         watched::cases(),

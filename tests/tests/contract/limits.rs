@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use box_core::{BoxSpec, Dimension, Level, Persistence, Profile};
-use box_tests::ground::shell;
+use box_core::{BoxSpec, Dimension, Level, MountMode, Persistence, Profile};
+use box_tests::ground::{mount, request, shell};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground, TestBox};
-use box_wire::Exit;
+use box_wire::{Exit, Program};
 
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
     crate::cases![
@@ -23,8 +23,13 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         files_on_disk_are_limited,
         shared_memory_is_sized,
         a_greedy_box_takes_no_inotify_instances_from_others,
+        a_greedy_box_takes_nothing_of_an_account_from_others,
+        a_greedy_box_takes_nothing_of_a_namespace_from_others,
         a_greedy_box_takes_no_terminals_from_others,
         no_context_for_asynchronous_input_and_output_can_be_made,
+        buffers_of_sockets_count_as_memory,
+        no_lease_makes_the_host_wait,
+        locks_of_files_are_limited,
     ]
 }
 
@@ -191,13 +196,47 @@ async fn shared_memory_is_sized(ground: Arc<Ground>) -> Result<()> {
     Ok(())
 }
 
-/// Opens as many of something as the box gets, says how many, and holds them.
-fn greedy(open: &str) -> String {
+/// What the kernel gives out in limited numbers, each as a function that takes one or raises an error.
+const TAKE: &str = r"
+import array, ctypes, fcntl, os, signal, socket, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+held = []
+def ok(result):
+    if result < 0: raise OSError(ctypes.get_errno(), 'refused')
+    return result
+def inotify(): return ok(libc.inotify_init())
+def terminal(): return os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)
+def pipe():
+    pair = os.pipe()
+    if fcntl.fcntl(pair[0], 1032) < 65536: raise OSError('the pipe is small')
+    return pair
+def queue():
+    name = b'/strongbox-test-%d' % len(held)
+    opened = ok(libc.mq_open(name, os.O_CREAT, 0o600, struct.pack('8q', 0, 10, 8192, 0, 0, 0, 0, 0)))
+    libc.mq_unlink(name)
+    return opened
+def pending_signal():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [40])
+    return ok(libc.sigqueue(os.getpid(), 40, None))
+def timer(): return ok(libc.timer_create(1, None, ctypes.byref(ctypes.c_void_p())))
+def in_flight():
+    pair = socket.socketpair()
+    pair[0].sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0] * 253))])
+    return pair
+def netlink(): return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+def semaphores(): return ok(libc.semget(0, 1, 0o600))
+def shared_memory(): return ok(libc.shmget(0, 4096, 0o600))
+def messages(): return ok(libc.msgget(0, 0o600))
+remove = {'semaphores': lambda it: libc.semctl(it, 0, 0), 'shared_memory': lambda it: libc.shmctl(it, 0, None),
+    'messages': lambda it: libc.msgctl(it, 0, None)}
+";
+
+/// Takes as many as the box gets, says how many, and holds them.
+fn greedy(what: &str) -> String {
     format!(
-        "import ctypes, os, sys, time\nlibc = ctypes.CDLL(None, use_errno=True)\nheld = []\n\
-         try:\n    for _ in range(4000): held.append({open})\nexcept OSError: pass\n\
-         held and os.close(held.pop())\nheld.append(os.open('/tmp/held', os.O_CREAT | os.O_WRONLY))\n\
-         os.write(held[-1], b'%d' % len(held))\nos.rename('/tmp/held', '/tmp/ready')\ntime.sleep(600)"
+        "{TAKE}\nready = os.open('/tmp/held', os.O_CREAT | os.O_WRONLY)\n\
+         try:\n    while len(held) < 40000: held.append({what}())\nexcept OSError: pass\n\
+         os.write(ready, b'%d' % len(held))\nos.rename('/tmp/held', '/tmp/ready')\ntime.sleep(600)"
     )
 }
 
@@ -205,42 +244,60 @@ fn greedy(open: &str) -> String {
 async fn hold(one: &TestBox, program: &str) -> Result<u64> {
     let quoted = program.replace('\'', "'\\''");
     one.check(&format!("ulimit -n 4096; setsid python3 -c '{quoted}' > /dev/null 2>&1 &")).await?;
-    let wait = "until test -e /tmp/ready; do sleep 0.05; done; cat /tmp/ready";
+    let wait = "until test -e /tmp/ready; do sleep 0.05; done; cat /tmp/ready; rm /tmp/ready";
     Ok(one.check(wait).await?.trim().parse()?)
 }
 
-/// Each box of root has an account of its own. An ordinary user has only one, and an engine uses its own.
-fn needs_own_account(ground: &Ground) -> Result<()> {
-    ground.unless(Difference::SharedAccount)?;
-    if rustix::process::geteuid().is_root() {
-        Ok(())
-    } else {
-        skip("all boxes of an ordinary user are charged to the user")
+/// Checks that a neighbour and the host get some of what another box took all of.
+async fn is_left_for_others(neighbour: &TestBox, what: &str, held: u64) -> Result<()> {
+    let once = format!("{TAKE}\nremove.get('{what}', lambda it: None)({what}())");
+    let output = neighbour.argv(&["python3", "-c", &once]).await?;
+    ensure!(output.succeeded(), "a box took {held} of {what}, and a neighbour gets none: {}", output.errors());
+    let host = tokio::process::Command::new("python3").args(["-c", &once]).output().await?;
+    let errors = String::from_utf8_lossy(&host.stderr);
+    ensure!(host.status.success(), "a box took {held} of {what}, and the host gets none: {errors}");
+    Ok(())
+}
+
+/// Takes all that a box gets of each, and looks whether others get some.
+async fn takes_nothing_from_others(ground: &Ground, resources: &[&str]) -> Result<()> {
+    let neighbour = ground.make(&spec()).await?;
+    for what in resources {
+        let greedy_box = ground.make(&spec()).await?;
+        let held = hold(&greedy_box, &greedy(what)).await?;
+        ensure!((4..40000).contains(&held), "{held} of {what}; the case is about a box that takes all it gets");
+        is_left_for_others(&neighbour, what, held).await?;
+        greedy_box.destroy().await?;
     }
+    Ok(())
 }
 
 async fn a_greedy_box_takes_no_inotify_instances_from_others(ground: Arc<Ground>) -> Result<()> {
-    needs_own_account(&ground)?;
-    let (greedy_box, neighbour) = (ground.make(&spec()).await?, ground.make(&spec()).await?);
-    let open = "(lambda fd: fd if fd >= 0 else (_ for _ in ()).throw(OSError()))(libc.inotify_init())";
-    let held = hold(&greedy_box, &greedy(open)).await?;
-    ensure!((8..2000).contains(&held), "{held} instances; the case is about a box that takes all it gets");
-    let one_more = "import ctypes, sys; sys.exit(ctypes.CDLL(None).inotify_init() < 0)";
-    ensure!(neighbour.argv(&["python3", "-c", one_more]).await?.succeeded(), "the neighbour gets no inotify instance");
-    let host = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC);
-    ensure!(host.is_ok(), "the host gets no inotify instance: {host:?}");
-    Ok(())
+    // Of an ordinary user's account, which all boxes share, each can take half.
+    ground.unless(Difference::SharedAccount)?;
+    takes_nothing_from_others(&ground, &["inotify"]).await
+}
+
+/// What the kernel counts by account: each box of root has one of its own. An ordinary user has only one, and an engine uses its own.
+async fn a_greedy_box_takes_nothing_of_an_account_from_others(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::SharedAccount)?;
+    if !rustix::process::geteuid().is_root() {
+        return skip("all boxes of an ordinary user are charged to the user");
+    }
+    takes_nothing_from_others(&ground, &["pipe", "queue", "pending_signal", "timer", "in_flight"]).await
+}
+
+/// What the kernel counts by namespace or by process.
+async fn a_greedy_box_takes_nothing_of_a_namespace_from_others(ground: Arc<Ground>) -> Result<()> {
+    takes_nothing_from_others(&ground, &["semaphores", "shared_memory", "messages", "netlink"]).await
 }
 
 async fn a_greedy_box_takes_no_terminals_from_others(ground: Arc<Ground>) -> Result<()> {
-    // Whose terminals they are is not a matter of accounts, but of who mounts /dev/pts.
-    ground.unless(Difference::SharedAccount)?;
+    ground.unless(Difference::UnboundedTerminals)?;
     let greedy_box = ground.make(&spec()).await?;
-    let held = hold(&greedy_box, &greedy("os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)")).await?;
+    let held = hold(&greedy_box, &greedy("terminal")).await?;
     ensure!((8..=u64::from(box_wire::limits::TERMINALS_MAX)).contains(&held), "{held} terminals");
-    let neighbour = ground.make(&spec()).await?;
-    neighbour.check("python3 -c 'import pty; pty.openpty()'").await?;
-    Ok(())
+    is_left_for_others(&ground.make(&spec()).await?, "terminal", held).await
 }
 
 async fn no_context_for_asynchronous_input_and_output_can_be_made(ground: Arc<Ground>) -> Result<()> {
@@ -249,5 +306,57 @@ async fn no_context_for_asynchronous_input_and_output_can_be_made(ground: Arc<Gr
         print(libc.syscall(206, 1, ctypes.byref(context)), ctypes.get_errno())";
     let answer = ground.plain().await?.argv(&["python3", "-c", setup]).await?.text();
     ensure!(answer == format!("-1 {}", libc::ENOSYS), "{answer}");
+    Ok(())
+}
+
+/// Bytes that a box stores in its own sockets, which nobody reads.
+const FILL_SOCKETS: &str = "import socket\nheld = []\nstored = 0\nfor _ in range(900):\n \
+    held.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))\n held[-1].bind(('127.0.0.1', 0))\n \
+    for _ in range(40): held[0].sendto(bytes(4096), held[-1].getsockname())\n\
+    for one in held:\n one.setblocking(False)\n \
+    try:\n  while True: stored += len(one.recv(4096))\n except BlockingIOError: pass\nprint(stored >> 20)";
+
+async fn buffers_of_sockets_count_as_memory(ground: Arc<Ground>) -> Result<()> {
+    let one = ground.make(&BoxSpec { memory_mb: 64, ..spec() }).await?;
+    needs_hard(&one, Dimension::Memory)?;
+    let output = one.argv(&["python3", "-c", FILL_SOCKETS]).await?;
+    // More than 120 MiB are sent. A box that is killed for it is held too.
+    let stored: Option<u64> = output.text().parse().ok();
+    ensure!(!output.succeeded() || stored.is_some_and(|mib| mib <= 64), "{stored:?} MiB: {}", output.errors());
+    Ok(())
+}
+
+/// A lease on a file makes whoever opens it wait until it is given back, for up to 45 seconds each time.
+async fn no_lease_makes_the_host_wait(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::CopiedMounts)?;
+    let source = ground.mount_source()?;
+    std::fs::set_permissions(&source, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
+    let spec = BoxSpec { mounts: vec![mount(&source, "/workspace", MountMode::Rw)?], ..spec() };
+    let one = ground.make(&spec).await?;
+    let lease = "import fcntl, os, time\nfile = open('/workspace/file', 'w')\nerror = 0\n\
+        try: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\nexcept OSError as e: error = e.errno\n\
+        open('/tmp/held', 'w').write(str(error))\nos.rename('/tmp/held', '/tmp/ready')\ntime.sleep(600)";
+    let error = hold(&one, lease).await?;
+    // Does not wait, but says so.
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NONBLOCK;
+    let opened = rustix::fs::open(source.join("file"), flags, rustix::fs::Mode::empty());
+    ensure!(opened.is_ok(), "the host has to wait for the box: {opened:?}");
+    ensure!(error == u64::from(libc::EPERM.cast_unsigned()), "taking a lease answers {error}");
+    Ok(())
+}
+
+/// Takes 180,000 record locks, which are 34 MiB of memory that the kernel charges to nobody.
+const LOCK: &str = "import fcntl, struct, time\nheld = []\nfor number in range(60):\n \
+    held.append(open('/tmp/lock%d' % number, 'w'))\n for at in range(3000, 0, -1):\n  \
+    fcntl.fcntl(held[-1], fcntl.F_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 2 * at, 1, 0))\ntime.sleep(600)";
+
+async fn locks_of_files_are_limited(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::MachineOfProvider)?;
+    let one = ground.plain().await?;
+    let mut greedy = request(Program::Argv(["python3", "-c", LOCK].map(str::to_owned).to_vec()));
+    greedy.timeout_ms = Some(60_000);
+    let ended = one.run(&greedy).await?.outcome;
+    ensure!(!ended.timed_out && ended.exit == Exit::Signal(libc::SIGKILL), "all locks can be held: {ended:?}");
+    one.check("python3 -c \"import sqlite3; sqlite3.connect('/tmp/db').execute('create table t (x)')\"").await?;
     Ok(())
 }

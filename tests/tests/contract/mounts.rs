@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Result, bail, ensure};
-use box_core::{BoxSpec, MountMode, MountSpec, Profile};
+use anyhow::{Context, Result, bail, ensure};
+use box_core::{BoxSpec, Dimension, Floors, Level, MountMode, MountSpec, Profile};
 use box_tests::ground::mount;
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground};
@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         a_link_in_a_workspace_does_not_lead_to_the_host,
         a_box_leaves_no_set_id_file_device_or_socket_on_the_host,
         a_box_without_files_of_the_host_can_set_every_mode,
+        a_set_id_file_that_a_box_could_change_is_reported,
     ]
 }
 
@@ -178,6 +179,24 @@ def fchmodat():
 def fchmodat2():
     made('fchmodat2')
     call(452, -100, b'fchmodat2', 0o4755, 0)
+def fchmodat2_empty():
+    call(452, os.open(made('fchmodat2_empty'), os.O_PATH), b'', 0o4755, 0x1000)
+def by_descriptor():
+    os.chmod('/proc/self/fd/%d' % os.open(made('by_descriptor'), os.O_PATH), 0o4755)
+def file_setattr():
+    call(469, -100, made('file_setattr').encode(), bytes(24), 24, 0)
+def handle():
+    call(303, -100, made('handle').encode(), struct.pack('Ii', 64, 0) + bytes(64), ctypes.byref(ctypes.c_int()), 0)
+def uring():
+    call(425, 1, bytes(120))
+def whiteout():
+    call(316, -100, made('whiteout').encode(), -100, b'whiteout2', 4)
+def inherited():
+    os.mkdir('group'); os.chmod('group', 0o2777)
+def access_list():
+    entries = b''.join(struct.pack('<HHI', tag, 7, 0xffffffff) for tag in (1, 4, 32))
+    os.setxattr(made('access_list'), 'system.posix_acl_access', struct.pack('<I', 2) + entries)
+    raise OSError('it sets no more than the bits for reading, writing and executing')
 def opened(name, number, *arguments):
     call(number, *arguments)
 def tmpfile():
@@ -196,8 +215,13 @@ def archived():
         entry = tarfile.TarInfo('archived'); entry.mode = 0o6755
         tar.addfile(entry)
     subprocess.run(['tar', '-xpf', '-'], input=data.getvalue(), check=True, stderr=subprocess.DEVNULL)
+capabilities = struct.pack('<5I', 0x02000001, 1 << 21, 0, 0, 0)
 def capability():
-    os.setxattr(made('capability'), 'security.capability', struct.pack('<5I', 0x02000001, 1 << 21, 0, 0, 0))
+    os.setxattr(made('capability'), 'security.capability', capabilities)
+def capability_at():
+    value = ctypes.create_string_buffer(capabilities)
+    arguments = struct.pack('QII', ctypes.addressof(value), len(capabilities), 0)
+    call(463, -100, made('capability_at').encode(), 0, b'security.capability', arguments, len(arguments))
 def bound():
     socket.socket(socket.AF_UNIX).bind('bound')
 ways = {
@@ -210,7 +234,9 @@ ways = {
     'device': lambda: os.mknod('device', stat.S_IFCHR | 0o666, os.makedev(1, 3)),
     'socket': lambda: os.mknod('socket', stat.S_IFSOCK | 0o777),
     'mkdir': lambda: os.mkdir('mkdir', 0o6777),
-    'linked': linked, 'archived': archived, 'capability': capability, 'bound': bound,
+    'linked': linked, 'archived': archived, 'capability': capability, 'bound': bound, 'capability_at': capability_at,
+    'fchmodat2_empty': fchmodat2_empty, 'by_descriptor': by_descriptor, 'file_setattr': file_setattr, 'handle': handle,
+    'io_uring': uring, 'whiteout': whiteout, 'inherited': inherited, 'access_list': access_list,
 }
 for name, way in ways.items():
     try: way()
@@ -219,7 +245,7 @@ for name, way in ways.items():
 ";
 
 /// The same mode bits, devices, capabilities and sockets, as the host sees them.
-fn dangerous(tree: &Path) -> Result<Vec<String>> {
+pub(crate) fn dangerous(tree: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(tree)? {
         let entry = entry?;
@@ -254,6 +280,32 @@ async fn a_box_leaves_no_set_id_file_device_or_socket_on_the_host(ground: Arc<Gr
     }
     let bind = "import socket; socket.socket(socket.AF_UNIX).bind('/tmp/s')";
     ensure!(one.argv(&["python3", "-c", bind]).await?.succeeded(), "no socket can be made in the box's own /tmp");
+    Ok(())
+}
+
+/// Such a file can be changed without losing its bit, by mapping it into memory.
+async fn a_set_id_file_that_a_box_could_change_is_reported(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::CopiedMounts)?;
+    let source = ground.mount_source()?;
+    fs::create_dir(source.join("bin"))?;
+    fs::write(source.join("bin/tool"), "")?;
+    for (mode, mount_mode, level) in [
+        (0o755, MountMode::Rw, Level::Hard),
+        (0o4755, MountMode::Ro, Level::Hard),
+        (0o4755, MountMode::Rw, Level::Soft),
+        (0o2755, MountMode::Rw, Level::Soft),
+    ] {
+        fs::set_permissions(source.join("bin/tool"), fs::Permissions::from_mode(mode))?;
+        let mut spec = with(vec![mount(&source, "/workspace", mount_mode)?]);
+        let one = ground.make(&spec).await?;
+        let rootfs = one.handle.guarantees.iter().find(|guarantee| guarantee.dimension == Dimension::Rootfs);
+        let rootfs = rootfs.context("rootfs is not among the guarantees")?;
+        ensure!(rootfs.level == level, "{mode:o} {mount_mode:?}: {rootfs:?}");
+        ensure!(rootfs.why.contains("/workspace/bin/tool") == (level == Level::Soft), "{mode:o}: {rootfs:?}");
+        spec.floors = Floors(vec![Dimension::Rootfs]);
+        let floor = ground.try_make(&spec).await.map(drop).map_err(|error| error.code());
+        ensure!(floor == if level == Level::Hard { Ok(()) } else { Err("floor_not_held") }, "{mode:o}: {floor:?}");
+    }
     Ok(())
 }
 

@@ -11,8 +11,9 @@ use tokio::net::TcpStream;
 use crate::socket::{self, Refused};
 use crate::{Door, DoorCase, case, cases, eventually};
 
-/// More connections than a server has places.
-const STRANGERS: usize = 2000;
+/// Connections without a token in all, and at once: far more than a server has places for.
+const STRANGERS: usize = 5000;
+const STRANGERS_AT_ONCE: usize = 1000;
 
 pub(crate) fn cases() -> Vec<DoorCase> {
     let page = "allowed_origins = ['https://page.example']\nallowed_hosts = ['box.example']\n";
@@ -243,16 +244,32 @@ async fn idle_strangers_lock_no_caller_out(door: &mut Door) -> Result<()> {
     let token = door.server.token(&["--name", "holder"])?;
     until_status(&door.client, 401).await?;
     let (address, known) = (door.server.address()?, door.client.with_token(&token));
-    let mut strangers = Vec::new();
-    for _ in 0..STRANGERS {
-        let mut stranger = TcpStream::connect(address).await?;
-        stranger.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
-        ensure!(stranger.read(&mut [0; 512]).await? > 0, "a stranger is told of the server's health");
-        strangers.push(stranger);
-    }
+    let strangers = async {
+        let mut held = std::collections::VecDeque::new();
+        for _ in 0..STRANGERS {
+            let mut stranger = TcpStream::connect(address).await?;
+            stranger.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+            ensure!(stranger.read(&mut [0; 512]).await? > 0, "a stranger is told of the server's health");
+            held.push_back(stranger);
+            if held.len() > STRANGERS_AT_ONCE {
+                held.pop_front();
+            }
+        }
+        Ok(held)
+    };
+    let mut strangers = std::pin::pin!(strangers);
+    // Each request on a connection of its own: it is a stranger's until the token was seen.
+    let held = loop {
+        let asked = async { known.get("/v1/status").await?.must(200).map(drop) };
+        tokio::select! {
+            held = &mut strangers => break held?,
+            asked = asked => asked?,
+        }
+    };
     for _ in 0..20 {
         known.get("/v1/status").await?.must(200)?;
     }
+    drop(held);
     Ok(())
 }
 

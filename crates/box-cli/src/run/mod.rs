@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::Duration;
 
-use box_core::{Backend, BackendName, ExecIo, Handle, Image, link};
+use box_core::{Backend, BackendName, Dimension, ExecIo, Guarantee, Handle, Image, Level, link};
 use box_wire::{BoxId, ExecId, RefusalCode, SignalScope, Stdin};
 use tokio::sync::mpsc;
 
@@ -88,9 +88,19 @@ async fn run_in(
     };
     if options.report.guarantees {
         listing::guarantees(&handle.guarantees);
+    } else if let Some(why) = softened_files(&handle) {
+        fault::say(&format!("warning: the host's files are held softly: {why}"));
     }
     let (ending, ()) = tokio::join!(exec(backend, &handle, intent, signals), opened.retire());
     Ok((ending, Some(handle)))
+}
+
+/// Why the host's files are held less firmly than they could be. Boxes of E2B never hold them more firmly.
+fn softened_files(handle: &Handle) -> Option<&str> {
+    let is_softened =
+        |guarantee: &&Guarantee| (guarantee.dimension, guarantee.level) == (Dimension::Rootfs, Level::Soft);
+    let found = handle.guarantees.iter().find(is_softened).filter(|_| handle.backend != BackendName::E2b);
+    found.map(|guarantee| guarantee.why.as_str())
 }
 
 /// What came of making a box while signals may come.

@@ -77,6 +77,8 @@ impl Membership {
         let load = self.load.insert(made);
         let bytes = bytes_max.to_string();
         file::set(&*load, "memory.limit_in_bytes", &bytes)?;
+        // Buffers of sockets are counted only where they have a limit. Not every kernel has one.
+        let _ = file::write(&*load, "memory.kmem.tcp.limit_in_bytes", &bytes);
         // Memory and swap together at the same figure: no swap on top. Kernels that do not count swap lack the file.
         match file::write(&*load, "memory.memsw.limit_in_bytes", &bytes) {
             Ok(()) => Ok(()),

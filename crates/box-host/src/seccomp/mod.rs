@@ -11,6 +11,7 @@
 //! - The 32-bit table (`int 0x80`) kills the process. Numbers of the x32 table are unknown calls.
 
 mod compile;
+mod modes;
 mod names;
 mod profile;
 mod table;
@@ -54,10 +55,10 @@ pub fn programs(set: SyscallSet) -> Result<Vec<Vec<u8>>> {
 }
 
 /// What commands install besides, just before they start, in a box that can write to directories of the host: no file gets a
-/// set-user-id or set-group-id bit, because it would hold on the host. File operations mask these bits themselves, and need
-/// `openat2`, which this refuses.
+/// set-user-id or set-group-id bit, because it would hold on the host, and no device is left there. File operations mask these bits
+/// themselves, and need `openat2`, which this refuses.
 pub fn mode_guard(spec: &BoxSpec) -> Vec<Vec<u8>> {
     static GUARD: OnceLock<Vec<u8>> = OnceLock::new();
-    let compile = || compile::program(&table::modes(), compile::Decision::Always(compile::Answer::Allow));
+    let compile = || compile::program(&modes::decisions(), compile::Decision::Always(compile::Answer::Allow));
     spec.host_writable().next().map(|_| GUARD.get_or_init(compile).clone()).into_iter().collect()
 }

@@ -12,7 +12,7 @@ use super::compile::{Answer, Condition, Decision, Rule, error};
 type Calls = &'static [i64];
 
 /// A call that is decided by its arguments: the rules, and what holds when none of them does.
-type Checked = (i64, &'static [Rule], Answer);
+pub(super) type Checked = (i64, &'static [Rule], Answer);
 
 /// The error of a call that exists, but not for boxes.
 const REFUSE: Answer = error(libc::EPERM);
@@ -35,12 +35,7 @@ pub(super) fn decisions(set: SyscallSet) -> BTreeMap<u32, Decision> {
         .collect()
 }
 
-/// The decisions on calls that give a file its mode; all others are not for this to decide.
-pub(super) fn modes() -> BTreeMap<u32, Decision> {
-    checked(MODES).filter_map(|(number, decision)| Some((u32::try_from(number).ok()?, decision))).collect()
-}
-
-fn checked(calls: &'static [Checked]) -> impl Iterator<Item = (i64, Decision)> {
+pub(super) fn checked(calls: &'static [Checked]) -> impl Iterator<Item = (i64, Decision)> {
     calls.iter().map(|&(number, rules, otherwise)| (number, Decision::ByArguments { rules, otherwise }))
 }
 
@@ -85,8 +80,8 @@ const FILE_CONTENT: Calls = calls![
 
 /// Opening, closing and passing on descriptors.
 const FILE_DESCRIPTORS: Calls = calls![
-    SYS_open SYS_openat SYS_openat2 SYS_creat SYS_close SYS_close_range SYS_dup SYS_dup2 SYS_dup3 SYS_fcntl
-    SYS_flock SYS_pipe SYS_pipe2 SYS_memfd_create
+    SYS_open SYS_openat SYS_openat2 SYS_creat SYS_close SYS_close_range SYS_dup SYS_dup2 SYS_dup3 SYS_flock
+    SYS_pipe SYS_pipe2 SYS_memfd_create
 ];
 
 /// Names, attributes and owners of files.
@@ -233,6 +228,7 @@ const MACHINE: Calls = calls![
 const CHECKED: &[Checked] = &[
     (libc::SYS_clone, CLONE, REFUSE),
     (libc::SYS_ioctl, IOCTL, Answer::Allow),
+    (libc::SYS_fcntl, FCNTL, Answer::Allow),
     (libc::SYS_setuid, BECOME_ONE, Answer::Allow),
     (libc::SYS_setreuid, BECOME_TWO, Answer::Allow),
     (libc::SYS_setresuid, BECOME_THREE, Answer::Allow),
@@ -255,6 +251,22 @@ const IOCTL: &[Rule] = &[refuse(&[is(1, TIOCSTI)]), refuse(&[is(1, TIOCLINUX)]),
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541C;
 const TIOCSETD: u32 = 0x5423;
+
+/// Everything but leases, which make whoever opens a file wait, on the host too where it is mounted; and the predecessor of inotify,
+/// whose watches no account is charged for.
+///
+/// Locks that belong to an open file answer as in older kernels, so that programs take those of processes: nobody is charged for
+/// either, and only those of processes can be counted.
+const FCNTL: &[Rule] = &[
+    refuse(&[is(1, F_SETLEASE)]),
+    refuse(&[is(1, F_NOTIFY)]),
+    Rule { when: &[is(1, F_OFD_SETLK)], answer: error(libc::EINVAL) },
+    Rule { when: &[is(1, F_OFD_SETLKW)], answer: error(libc::EINVAL) },
+];
+const F_OFD_SETLK: u32 = 37;
+const F_OFD_SETLKW: u32 = 38;
+const F_SETLEASE: u32 = 1024;
+const F_NOTIFY: u32 = 1026;
 
 /// Anybody but the agent: who has its id could take its limits and its processor time away. Root of a box may have the right to be
 /// anybody else.
@@ -283,44 +295,6 @@ const MKNODAT: &[Rule] = &[
     allow(&[masked(2, libc::S_IFMT, libc::S_IFREG)]),
     allow(&[masked(2, libc::S_IFMT, libc::S_IFIFO)]),
     allow(&[masked(2, libc::S_IFMT, libc::S_IFSOCK)]),
-];
-
-/// Calls that give a file its mode, in boxes that can write to directories of the host. `openat2` takes the mode behind a pointer that
-/// a filter cannot read, and C libraries fall back to `openat`. `mkdir` is not among them: the kernel ignores these bits there.
-const MODES: &[Checked] = &[
-    (libc::SYS_chmod, MODE_1, Answer::Allow),
-    (libc::SYS_fchmod, MODE_1, Answer::Allow),
-    (libc::SYS_fchmodat, MODE_2, Answer::Allow),
-    (libc::SYS_fchmodat2, MODE_2, Answer::Allow),
-    (libc::SYS_creat, MODE_1, Answer::Allow),
-    (libc::SYS_open, OPEN, Answer::Allow),
-    (libc::SYS_openat, OPENAT, Answer::Allow),
-    (libc::SYS_openat2, &[], error(libc::ENOSYS)),
-    (libc::SYS_mknod, MODE_1, Answer::Allow),
-    (libc::SYS_mknodat, MODE_2, Answer::Allow),
-];
-
-const SET_USER_ID: u32 = libc::S_ISUID;
-const SET_GROUP_ID: u32 = libc::S_ISGID;
-const CREATE: u32 = libc::O_CREAT.cast_unsigned();
-/// `O_TMPFILE` without `O_DIRECTORY`, which belongs to it but means something else alone.
-const UNNAMED: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
-
-const MODE_1: &[Rule] = &[refuse(&[has(1, SET_USER_ID)]), refuse(&[has(1, SET_GROUP_ID)])];
-const MODE_2: &[Rule] = &[refuse(&[has(2, SET_USER_ID)]), refuse(&[has(2, SET_GROUP_ID)])];
-
-/// The mode counts only when a file is made.
-const OPEN: &[Rule] = &[
-    refuse(&[has(1, CREATE), has(2, SET_USER_ID)]),
-    refuse(&[has(1, CREATE), has(2, SET_GROUP_ID)]),
-    refuse(&[has(1, UNNAMED), has(2, SET_USER_ID)]),
-    refuse(&[has(1, UNNAMED), has(2, SET_GROUP_ID)]),
-];
-const OPENAT: &[Rule] = &[
-    refuse(&[has(2, CREATE), has(3, SET_USER_ID)]),
-    refuse(&[has(2, CREATE), has(3, SET_GROUP_ID)]),
-    refuse(&[has(2, UNNAMED), has(3, SET_USER_ID)]),
-    refuse(&[has(2, UNNAMED), has(3, SET_GROUP_ID)]),
 ];
 
 /// Sockets by family, type and protocol.
@@ -358,7 +332,7 @@ const fn allow(when: &'static [Condition]) -> Rule {
     Rule { when, answer: Answer::Allow }
 }
 
-const fn refuse(when: &'static [Condition]) -> Rule {
+pub(super) const fn refuse(when: &'static [Condition]) -> Rule {
     Rule { when, answer: REFUSE }
 }
 
@@ -367,7 +341,7 @@ const fn is(argument: u32, value: u32) -> Condition {
 }
 
 /// All of these bits are set.
-const fn has(argument: u32, bits: u32) -> Condition {
+pub(super) const fn has(argument: u32, bits: u32) -> Condition {
     masked(argument, bits, bits)
 }
 

@@ -5,6 +5,7 @@ use box_core::{MountMode, MountSpec, Origin, Profile};
 const ALLOW: u32 = 0x7FFF_0000;
 const EPERM: u32 = 0x0005_0001;
 const ENOSYS: u32 = 0x0005_0026;
+const EINVAL: u32 = 0x0005_0016;
 const EPROTONOSUPPORT: u32 = 0x0005_005D;
 const KILL_PROCESS: u32 = 0x8000_0000;
 
@@ -195,6 +196,23 @@ fn terminals_cannot_be_typed_into() {
 }
 
 #[test]
+fn no_lease_and_nothing_that_nobody_counts_can_be_taken() {
+    const F_SETLEASE: u64 = 1024;
+    const F_GETLEASE: u64 = 1025;
+    const F_NOTIFY: u64 = 1026;
+    for command in [F_SETLEASE, F_NOTIFY] {
+        expect(libc::SYS_fcntl, &[0, command], EPERM);
+    }
+    for command in [libc::F_OFD_SETLK, libc::F_OFD_SETLKW] {
+        expect(libc::SYS_fcntl, &[0, u64::from(command.cast_unsigned())], EINVAL);
+    }
+    for command in [libc::F_DUPFD, libc::F_SETFL, libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_GETLK] {
+        expect(libc::SYS_fcntl, &[0, u64::from(command.cast_unsigned())], ALLOW);
+    }
+    expect(libc::SYS_fcntl, &[0, F_GETLEASE], ALLOW);
+}
+
+#[test]
 fn personality_keeps_randomisation() {
     for value in [0, 0x8, 0x20000, 0x20008, 0xFFFF_FFFF] {
         expect(libc::SYS_personality, &[value], ALLOW);
@@ -281,8 +299,12 @@ fn files_of_the_host_get_no_set_id_bits() {
         (libc::SYS_openat, &[0, 0, 0o200_000, 0o6755]),
         (libc::SYS_mkdir, &[0, 0o2755]),
         (libc::SYS_mknod, &[0, regular | 0o644, 0]),
+        (libc::SYS_renameat2, &[0, 0, 0, 0, 1]),
     ] {
         assert_eq!(guarded(number, arguments), ALLOW, "call {number} with {arguments:x?}");
     }
     assert_eq!(guarded(libc::SYS_openat2, &[]), ENOSYS);
+    for flags in [u64::from(libc::RENAME_WHITEOUT), 5, 4 | RUBBISH] {
+        assert_eq!(guarded(libc::SYS_renameat2, &[0, 0, 0, 0, flags]), EPERM, "{flags:x}");
+    }
 }

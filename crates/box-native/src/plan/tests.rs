@@ -19,8 +19,10 @@ fn draft_of(spec: &BoxSpec, host: Option<&HostRoot>, shares_skeleton: bool) -> D
     let agent = User { uid: 65535, gid: 65535 };
     let resolver = has_network(spec).then(|| "nameserver 192.0.2.1\n".to_owned());
     let root_capabilities = if spec.root_capabilities { RootCapability::ALL.to_vec() } else { Vec::new() };
+    let settings = vec![("user/max_inotify_instances", "64".to_owned())];
+    let pids_counted = true;
     let facts =
-        Facts { id: &id, agent, host_root: host, shares_skeleton, resolver, pids_counted: true, root_capabilities };
+        Facts { id: &id, agent, host_root: host, shares_skeleton, resolver, pids_counted, root_capabilities, settings };
     draft(spec, &facts, vec![])
 }
 

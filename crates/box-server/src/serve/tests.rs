@@ -22,7 +22,10 @@ struct Running {
 }
 
 async fn app() -> App {
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    app_with(Arc::new(MemoryStore::default())).await
+}
+
+async fn app_with(store: Arc<dyn Store>) -> App {
     App::new(
         service(Arc::clone(&store)).await,
         store,
@@ -145,6 +148,52 @@ async fn a_connection_is_kept_for_longer_once_a_good_token_was_shown() {
         assert_eq!(rest(stream).await, "");
         let kept = answered.elapsed();
         assert!(kept >= expected && kept <= expected + Duration::from_secs(1), "{paths:?}: {kept:?}");
+    }
+}
+
+/// Only a token earns a long time: what anybody may ask does not, whatever is shown with it.
+#[tokio::test(start_paused = true)]
+async fn health_and_metrics_earn_nobody_a_longer_time() {
+    let (seconds, minutes) = (limits::STRANGER_IDLE_TIME_MAX, limits::IDLE_TIME_MAX);
+    let (secret, row) = crate::testing::token("holder");
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::with(&[row]));
+    let app = app_with(store).await;
+    let running = run(Server::new(app.clone(), crate::routes::router(app, None))).await;
+    let (good, wrong) = (format!("Authorization: Bearer {secret}\r\n"), "Authorization: Bearer wrong\r\n");
+    let cases = [
+        (&["/healthz", "/readyz", "/openapi.json"][..], "", seconds),
+        (&["/healthz", "/readyz", "/openapi.json"], &good, seconds),
+        (&["/healthz", "/metrics", "/v1/status"], wrong, seconds),
+        (&["/healthz", "/metrics"], "", seconds),
+        (&["/v1/status", "/healthz"], &good, minutes),
+    ];
+    for (paths, header, expected) in cases {
+        let mut stream = send(&running, "").await;
+        for path in paths {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            read_answer(&mut stream).await;
+        }
+        let answered = tokio::time::Instant::now();
+        assert_eq!(rest(stream).await, "");
+        let kept = answered.elapsed();
+        assert!(kept >= expected && kept <= expected + Duration::from_secs(1), "{paths:?} {header:?}: {kept:?}");
+    }
+}
+
+/// Reads one answer as far as its head says.
+async fn read_answer(stream: &mut TcpStream) {
+    let mut answer = Vec::new();
+    let head = loop {
+        if let Some(at) = answer.windows(4).position(|part| part == b"\r\n\r\n") {
+            break at + 4;
+        }
+        assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{}", String::from_utf8_lossy(&answer));
+    };
+    let text = String::from_utf8_lossy(&answer[..head]).to_lowercase();
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    while answer.len() < head + length.unwrap() {
+        assert!(stream.read_buf(&mut answer).await.unwrap() > 0);
     }
 }
 
