@@ -1,4 +1,4 @@
-//! Asks the kernel about networks without a program in between: links, addresses, routes, and how often the packet rules were
+//! Asks the kernel about networks without a program in between: links, addresses, routes, packet rules, and how often those were
 //! changed.
 //!
 //! A socket belongs to the network namespace in which it was opened. The kernel answers each request before the next one is sent.
@@ -119,6 +119,44 @@ pub(super) fn rules_generation() -> Option<u32> {
     let answer = exchange(&socket(Some(netlink::NETFILTER)).ok()?, &question.finish()).ok()?;
     let value = attribute(&answer, TELL, FAMILY_BYTES, GENERATION)?;
     Some(u32::from_be_bytes(value.try_into().ok()?))
+}
+
+/// Sends a batch to the packet filter of the namespace that this thread is in. Allocates nothing, so it may be called after a fork.
+pub(super) fn change_rules(batch: &[u8]) -> io::Result<()> {
+    let socket = socket(Some(netlink::NETFILTER))?;
+    rustix::net::send(&socket, batch, SendFlags::empty())?;
+    let mut answer = [0; 256];
+    let (length, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    match error_code(answer.get(..length).unwrap_or_default()) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(-code)),
+        None => Err(rustix::io::Errno::PROTO.into()),
+    }
+}
+
+/// A socket that becomes readable when an address of this namespace comes or goes.
+pub(super) fn address_changes() -> io::Result<OwnedFd> {
+    const GROUPS_IPV4_AND_IPV6: u32 = 0x10 | 0x100;
+    listen(ROUTE, GROUPS_IPV4_AND_IPV6)
+}
+
+fn listen(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+/// Reads and forgets what was told. Whether something was told; also if it was too much to be kept.
+pub(super) fn drain(socket: &OwnedFd) -> bool {
+    let mut told = false;
+    let mut message = [0; 256];
+    loop {
+        match rustix::net::recv(socket, &mut message[..], RecvFlags::empty()) {
+            Ok(_) | Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => told = true,
+            Err(_) => return told,
+        }
+    }
 }
 
 fn socket(protocol: Option<Protocol>) -> io::Result<OwnedFd> {

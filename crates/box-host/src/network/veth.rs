@@ -118,10 +118,14 @@ pub(super) fn put_away() -> Result<()> {
     rules::remove_if(|| !routes::interfaces(routes::OURS).iter().any(|interface| is_ours(interface)))
 }
 
+/// Puts the rules in force for a box that another process made.
+pub(super) fn adopt() -> Result<()> {
+    Rules::lock()?.enforce().map(drop)
+}
+
 /// The host's own servers, if they can be reached without speaking to the host or to a metadata service.
-pub(super) fn resolv_conf() -> Result<String> {
-    let servers = resolver::of_host(usable_resolver).map_err(|obstacle| obstacle.into_error(resolver::WHAT))?;
-    Ok(resolver::text(&servers))
+pub(super) fn resolvers() -> Result<Vec<IpAddr>> {
+    resolver::of_host(usable_resolver).map_err(|obstacle| obstacle.into_error(resolver::WHAT))
 }
 
 fn usable_resolver(server: &IpAddr) -> bool {
