@@ -7,7 +7,7 @@
 //!
 //! In every way the host's other addresses, metadata services of clouds and reserved networks are out of reach too, by packet rules in the
 //! box's own network namespace (`shut.rs`). With `veth` rules of the host keep boxes from it and from each other besides. `watch.rs` follows the
-//! host's addresses.
+//! host's addresses and restores its rules.
 
 mod bridge;
 mod command;

@@ -53,7 +53,11 @@ impl Links {
     }
 
     pub(super) fn raise(&self, name: &str) -> io::Result<()> {
-        self.switch(self.index(name)?, IFF_UP)
+        self.raise_index(self.index(name)?)
+    }
+
+    pub(super) fn raise_index(&self, index: u32) -> io::Result<()> {
+        self.switch(index, IFF_UP)
     }
 
     pub(super) fn lower(&self, index: u32) -> io::Result<()> {
@@ -84,6 +88,19 @@ impl Links {
         message.route();
         message.bytes(libc::RTA_GATEWAY, &gateway.octets()).bytes(libc::RTA_OIF, &self.index(name)?.to_ne_bytes());
         self.ask(message)
+    }
+
+    /// Whether a link is switched on.
+    pub(super) fn is_up(&self, index: u32) -> io::Result<bool> {
+        const FLAGS_AT: usize = 24;
+        let mut message = Message::question(libc::RTM_GETLINK);
+        message.link(index, 0, 0);
+        let answer = exchange(&self.0, &message.finish())?;
+        if let Some(code) = error_code(&answer) {
+            return Err(io::Error::from_raw_os_error(-code));
+        }
+        let flags = answer.get(FLAGS_AT..FLAGS_AT + 4).and_then(|bytes| bytes.try_into().ok());
+        flags.map(|bytes| u32::from_ne_bytes(bytes) & IFF_UP != 0).ok_or_else(|| rustix::io::Errno::PROTO.into())
     }
 
     /// The name of the link that has this number, if it is there.
@@ -138,6 +155,12 @@ pub(super) fn change_rules(batch: &[u8]) -> io::Result<()> {
 pub(super) fn address_changes() -> io::Result<OwnedFd> {
     const GROUPS_IPV4_AND_IPV6: u32 = 0x10 | 0x100;
     listen(ROUTE, GROUPS_IPV4_AND_IPV6)
+}
+
+/// A socket that becomes readable when somebody changes packet rules of this namespace. Needs root.
+pub(super) fn rule_changes() -> io::Result<OwnedFd> {
+    const GROUP_NF_TABLES: u32 = 1 << 6;
+    listen(Some(netlink::NETFILTER), GROUP_NF_TABLES)
 }
 
 fn listen(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {

@@ -1,19 +1,23 @@
-//! Follows the host's addresses while boxes run.
+//! Follows what changes on the host while boxes run: its addresses, and the packet rules that keep boxes from it.
 //!
 //! One thread for the whole process, started with the first box. The kernel tells it of changes; once a second it looks by
 //! itself, because the kernel tells of an address before it routes it, and drops messages when there are too many.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use box_core::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::shut::HostAddresses;
-use super::{failure, netlink, of_container};
+use super::{failure, netlink, of_container, veth};
 use crate::process::Process;
 
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// How long changes of packet rules are gathered: a program that rewrites its rules makes many at once.
+const GATHER: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
 struct Followed {
@@ -44,18 +48,26 @@ pub(super) fn follow(pid: u32, closed: &HostAddresses) -> Result<()> {
 fn start() -> Result<()> {
     let context = |error| Error::io("follow the host's addresses", error);
     let addresses = netlink::address_changes().map_err(context)?;
+    let rules = netlink::rule_changes().ok();
     let thread = std::thread::Builder::new().name("network-watch".to_owned());
-    thread.spawn(move || run(&addresses)).map(drop).map_err(context)
+    thread.spawn(move || run(&addresses, rules.as_ref())).map(drop).map_err(context)
 }
 
-fn run(addresses: &OwnedFd) {
+fn run(addresses: &OwnedFd, rules: Option<&OwnedFd>) {
     let mut closed = HostAddresses::default();
     // Whether something may have changed that was not looked at.
     let mut is_due = true;
     loop {
-        let mut polled = [PollFd::new(addresses, PollFlags::IN)];
+        let mut polled: Vec<PollFd<'_>> =
+            [Some(addresses), rules].into_iter().flatten().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
         // An error is a signal, or lasts; then there is still the look of every second.
         let _ = rustix::event::poll(&mut polled, Some(&LOOK));
+        if rules.is_some_and(netlink::drain) {
+            std::thread::sleep(GATHER);
+        }
+        if let Err(error) = veth::keep_rules() {
+            tracing::error!(%error, "boxes are cut off: their packet rules cannot be restored");
+        }
         let was_told = netlink::drain(addresses);
         if was_told || is_due {
             let now = HostAddresses::now();

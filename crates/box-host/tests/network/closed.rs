@@ -1,5 +1,5 @@
-//! What boxes with a network do not reach, whatever becomes of the host meanwhile: its addresses and reserved
-//! networks.
+//! What boxes with a network do not reach, whatever becomes of the host meanwhile: its addresses, ports that it passes on,
+//! and reserved networks.
 
 use std::net::TcpListener;
 
@@ -30,6 +30,65 @@ fn host_service() -> (TcpListener, u16) {
     let listener = TcpListener::bind("[::]:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, port)
+}
+
+#[test]
+fn ports_that_the_host_passes_on_are_closed() {
+    in_play_host("closed::ports_that_the_host_passes_on_are_closed", Role::Root, || {
+        let _container = Neighbor::new("docker9", "172.30.9");
+        let stranger = Neighbor::new("plain9", "192.0.3");
+        let inside = PlayBox::new();
+        let attachment = attach(Method::Veth, &inside);
+        // The host's rules hold by themselves.
+        inside.run(&["nft", "delete", "table", "inet", "strongbox"]);
+        play::run(&["nft", "add table ip nat; add chain ip nat pre { type nat hook prerouting priority dstnat; }"]);
+        // One address is the host's, as for a port that an engine publishes. The other one only leads through the host.
+        for address in [Internet::HOST_ADDRESS, "198.51.100.99"] {
+            let rule = format!("add rule ip nat pre ip daddr {address} tcp dport 9090 dnat to 172.30.9.2:8080");
+            play::run(&["nft", &rule]);
+            assert!(stranger.connects(address, 9090), "control: {address}");
+            assert!(!inside.connects(address, 9090), "{address}");
+        }
+        network::detach(&attachment).unwrap();
+    });
+}
+
+#[test]
+fn removed_rules_come_back_by_themselves() {
+    in_play_host("closed::removed_rules_come_back_by_themselves", Role::Root, || {
+        let inside = PlayBox::new();
+        let attachment = attach(Method::Veth, &inside);
+        for undo in ["flush ruleset", "flush chain inet strongbox input", "delete table inet strongbox"] {
+            let rules = play::table();
+            play::run(&["nft", undo]);
+            wait_for(&format!("rules after {undo}"), || play::table() == rules);
+            wait_for("the way out", || inside.connects(Internet::ADDRESS, Internet::PORT));
+        }
+        network::detach(&attachment).unwrap();
+        network::put_away().unwrap();
+        assert!(!play::tables().contains("strongbox"), "rules that no box needs stay away");
+    });
+}
+
+#[test]
+fn boxes_are_cut_off_until_removed_rules_are_back() {
+    in_play_host("closed::boxes_are_cut_off_until_removed_rules_are_back", Role::Root, || {
+        let inside = PlayBox::new();
+        let attachment = attach(Method::Veth, &inside);
+        let (interface, rules) = (attachment.interface.clone().unwrap(), play::table());
+        let directory = tempfile::tempdir().unwrap();
+        let copy = directory.path().join("nft");
+        std::fs::copy("/usr/sbin/nft", &copy).unwrap();
+        // Rules cannot be written as long as there is no program that does it.
+        play::run(&["mount", "--bind", "/bin/false", "/usr/sbin/nft"]);
+        play::run(&[copy.to_str().unwrap(), "flush", "ruleset"]);
+        wait_for("the cut", || !play::is_up(&interface));
+        assert!(!inside.connects(Internet::ADDRESS, Internet::PORT));
+        play::run(&["umount", "/usr/sbin/nft"]);
+        wait_for("the way out", || inside.connects(Internet::ADDRESS, Internet::PORT));
+        assert_eq!(play::table(), rules);
+        network::detach(&attachment).unwrap();
+    });
 }
 
 #[test]

@@ -133,7 +133,7 @@ impl Internet {
 
 /// A machine on a network of its own behind the host, as a container on a bridge is: the host has the first address of the
 /// network, the machine the second. It runs the same server as the internet.
-pub(crate) struct Neighbor(#[expect(dead_code, reason = "it ends with its owner")] Guard);
+pub(crate) struct Neighbor(Guard);
 
 impl Neighbor {
     /// `network` is the first three parts of its addresses.
@@ -151,6 +151,13 @@ impl Neighbor {
         inside(&["route", "add", "default", "via", &format!("{network}.1")]);
         wait_for("its server", || host_connects(&format!("{network}.2"), Internet::PORT));
         made
+    }
+
+    /// Whether a connection to this place can be made from there.
+    pub(crate) fn connects(&self, address: &str, port: u16) -> bool {
+        let (pid, port) = (self.0.0.id().to_string(), port.to_string());
+        let mut command = Command::new("nsenter");
+        tried(command.args(["--target", &pid, "--net", "/usr/bin/python3", "-c", CONNECT, address, &port]))
     }
 }
 
@@ -370,6 +377,18 @@ pub(crate) fn interfaces() -> Vec<String> {
 /// The play-host's tables of packet rules.
 pub(crate) fn tables() -> String {
     succeed(Command::new("nft").args(["list", "tables"]))
+}
+
+/// Our rules on the play-host, without what changes by itself.
+pub(crate) fn table() -> String {
+    let listed =
+        Command::new("nft").args(["--terse", "--stateless", "list", "table", "inet", "strongbox"]).output().unwrap();
+    String::from_utf8_lossy(&listed.stdout).into_owned()
+}
+
+/// Whether an interface of the play-host is switched on.
+pub(crate) fn is_up(interface: &str) -> bool {
+    succeed(Command::new("ip").args(["-o", "link", "show", "up"])).contains(&format!(" {interface}@"))
 }
 
 /// Switches forwarding in the play-host only: the setting belongs to the network namespace.
