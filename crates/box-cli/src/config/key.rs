@@ -502,6 +502,15 @@ mod tests {
     }
 
     #[test]
+    fn networks_are_their_first_address_and_their_bits() {
+        let check = |text: &str| Kind::Networks.check(&Value::Texts(vec![text.to_owned()]));
+        assert!(check("10.0.0.0/8").is_ok() && check("fd00::/8").is_ok());
+        for text in ["10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "lan", ""] {
+            assert!(check(text).unwrap_err().contains("10.0.0.0/8"), "{text}");
+        }
+    }
+
+    #[test]
     fn an_order_names_known_backends_once_each() {
         let check = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();

@@ -304,3 +304,17 @@ fn require_program(name: &str, package: &str) -> Result<PathBuf, Obstacle> {
         Obstacle::new(format!("the program {name} is not installed"), format!("run `apt-get install {package}`"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_way_that_holds_by_itself_is_hard() {
+        assert_eq!(Method::Veth.separation().0, Level::Hard);
+        for method in [Method::Pasta, Method::Slirp4netns] {
+            let (level, why) = method.separation();
+            assert!(level == Level::Soft && why.contains("an address that the host gets later"), "{why}");
+        }
+    }
+}

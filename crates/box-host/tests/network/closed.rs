@@ -35,7 +35,7 @@ fn host_service() -> (TcpListener, u16) {
 #[test]
 fn ports_that_the_host_passes_on_are_closed() {
     in_play_host("closed::ports_that_the_host_passes_on_are_closed", Role::Root, || {
-        let _container = Neighbor::new("docker9", "172.30.9");
+        let (_container, _private) = (Neighbor::new("docker9", "192.0.2"), Neighbor::new("docker8", "172.30.9"));
         let stranger = Neighbor::new("plain9", "192.0.3");
         let inside = PlayBox::new();
         let attachment = attach(Method::Veth, &inside);
@@ -43,8 +43,8 @@ fn ports_that_the_host_passes_on_are_closed() {
         inside.run(&["nft", "delete", "table", "inet", "strongbox"]);
         play::run(&["nft", "add table ip nat; add chain ip nat pre { type nat hook prerouting priority dstnat; }"]);
         // One address is the host's, as for a port that an engine publishes. The other one only leads through the host.
-        for address in [Internet::HOST_ADDRESS, "198.51.100.99"] {
-            let rule = format!("add rule ip nat pre ip daddr {address} tcp dport 9090 dnat to 172.30.9.2:8080");
+        for (address, container) in [(Internet::HOST_ADDRESS, "192.0.2.2"), ("198.51.100.99", "172.30.9.2")] {
+            let rule = format!("add rule ip nat pre ip daddr {address} tcp dport 9090 dnat to {container}:8080");
             play::run(&["nft", &rule]);
             assert!(stranger.connects(address, 9090), "control: {address}");
             assert!(!inside.connects(address, 9090), "{address}");
