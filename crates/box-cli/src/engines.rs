@@ -9,7 +9,7 @@ use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings};
 use box_e2b::{E2b, E2bConfig, E2bSettings};
 use box_host::InstanceKind;
 use box_host::instance::State;
-use box_host::network::Method;
+use box_host::network::{Method, Subnet};
 use box_images::{Images, ImagesConfig};
 use box_native::{Native, NativeConfig};
 use box_nsjail::{Nsjail, NsjailConfig};
@@ -23,6 +23,7 @@ pub(crate) struct Engines {
     mount_policy: MountPolicy,
     instance: InstanceKind,
     network_method: Option<Method>,
+    reserved: Vec<Subnet>,
     images: ImagesConfig,
     docker: EngineSettings,
     podman: EngineSettings,
@@ -104,6 +105,7 @@ impl Engines {
             mount_policy: MountPolicy::default(),
             instance: InstanceKind::Ephemeral,
             network_method: None,
+            reserved: Vec::new(),
             images: ImagesConfig::default(),
             docker: EngineSettings::default(),
             podman: EngineSettings::default(),
@@ -123,17 +125,18 @@ impl Engines {
         let (docker, podman, e2b) = (config.docker.settings(), config.podman.settings(), config.e2b.settings());
         let nsjail_program = config.nsjail.program.clone();
         let network_method = self.network_method.or(config.network_method);
+        let reserved = if self.reserved.is_empty() { config.reserved.clone() } else { self.reserved };
         let images = match self.instance {
             InstanceKind::Persistent(_) => config.image_store(),
             // A command without a server is run by the operator.
             InstanceKind::Ephemeral => ImagesConfig { named_registries: None, ..config.image_store() },
         };
-        Self { network_method, images, docker, podman, nsjail_program, e2b, ..self }
+        Self { network_method, reserved, images, docker, podman, nsjail_program, e2b, ..self }
     }
 
-    /// The same, with boxes of this machine that get out by this way.
-    pub(crate) fn with_network_method(self, network_method: Option<Method>) -> Self {
-        Self { network_method, ..self }
+    /// The same, with boxes that get out by this way and reach these reserved networks.
+    pub(crate) fn with_network(self, network_method: Option<Method>, reserved: Vec<Subnet>) -> Self {
+        Self { network_method, reserved, ..self }
     }
 
     /// All of them as one, each opened when it is first needed.
@@ -168,6 +171,7 @@ impl Engines {
             mount_policy: self.mount_policy(),
             instance: self.instance.clone(),
             network_method: self.network_method,
+            reserved: self.reserved.clone(),
             images: self.images.clone(),
         };
         Ok(Opened::Native(Native::open(config).await?))
@@ -183,7 +187,7 @@ impl Engines {
             state_dir: self.state_dir.clone(),
             mount_policy: self.mount_policy(),
             instance: self.instance.clone(),
-            settings: settings.clone(),
+            settings: EngineSettings { reserved: self.reserved.clone(), ..settings.clone() },
         };
         Engine::open(config).await
     }
@@ -194,6 +198,7 @@ impl Engines {
             mount_policy: self.mount_policy(),
             instance: self.instance.clone(),
             network_method: self.network_method,
+            reserved: self.reserved.clone(),
             program: self.nsjail_program.clone(),
             images: self.images.clone(),
         };

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use box_core::Network;
+use box_host::network::Subnet;
 use box_wire::User;
 use clap::{Args, Parser, Subcommand};
 
@@ -265,4 +266,7 @@ pub(crate) struct EngineOptions {
     /// How `--network on` is made, instead of the best that works here
     #[arg(long, value_name = "pasta|slirp4netns|veth")]
     pub(crate) network_method: Option<String>,
+    /// Reserved network that the box may reach, such as 10.0.0.0/8. Can be repeated
+    #[arg(long, value_name = "NETWORK")]
+    pub(crate) network_reserved: Vec<Subnet>,
 }

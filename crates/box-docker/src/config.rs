@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use box_core::{BackendName, MountPolicy, PullPolicy};
 use box_host::InstanceKind;
+use box_host::network::Subnet;
 use box_wire::Invalid;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,8 @@ pub struct EngineSettings {
     pub pull_timeout_sec: u64,
     /// The network of boxes that have one; none = one of our own.
     pub network: Option<String>,
+    /// Reserved networks that boxes may reach; see `docs/config.md`.
+    pub reserved: Vec<Subnet>,
     /// Containers that are started ahead of being wanted; 0 = none.
     pub pool_size: usize,
     /// What becomes of a box that was made under another configuration.
@@ -83,6 +86,7 @@ impl Default for EngineSettings {
             pull: PullPolicy::Missing,
             pull_timeout_sec: 300,
             network: None,
+            reserved: Vec::new(),
             pool_size: 0,
             on_drift: OnDrift::Keep,
             podman_arguments: Vec::new(),

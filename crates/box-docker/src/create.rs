@@ -306,7 +306,7 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
     drop(baggage);
     fault::point("engine_lodging_sent");
     // Before anything of a stranger runs.
-    let network = network.hold(agent.pid);
+    let network = network.hold(agent.pid, &inner.settings.reserved);
     let verified = handover::hear_report(&control)?;
     verify_namespaces(agent.pid)?;
     let findings = Findings {

@@ -94,7 +94,11 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
 fn set_network(guarantees: &mut Guarantees, Held { separation, host_is_shut }: Held) {
     let (level, way) = match separation {
         Separation::Empty => (Level::Hard, "an empty network namespace"),
-        Separation::Own => (Level::Hard, "a network namespace with a way out of its own"),
+        Separation::Own => (
+            Level::Soft,
+            "a network namespace with a way out of its own; an address that the host gets later is closed a moment later, and only \
+             while Strongbox runs",
+        ),
         Separation::Isolated => (Level::Hard, "a port of a bridge that the kernel isolates from those of other boxes"),
         Separation::Divided => (
             Level::Soft,

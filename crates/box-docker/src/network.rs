@@ -1,7 +1,7 @@
 //! How a container gets out, in the engine's words: not at all, or by a way on which containers do not meet.
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bollard::models::{NetworkCreateRequest, NetworkInspect};
 use box_core::{Error, Network, Result};
@@ -21,8 +21,9 @@ const INTER_CONTAINER: &str = "com.docker.network.bridge.enable_icc";
 /// The first version of Podman whose own way for ordinary users is `pasta`.
 const PASTA_SINCE: u32 = 5;
 
-/// Where `pasta` answers names, as the releases of Podman have told it to.
-const PASTA_RESOLVERS: [Ipv4Addr; 2] = [Ipv4Addr::new(169, 254, 0, 1), Ipv4Addr::new(169, 254, 1, 1)];
+/// Where programs of Podman answer names: `pasta`, as the releases of Podman have told it to, and `slirp4netns`.
+const RESOLVERS: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(169, 254, 0, 1), Ipv4Addr::new(169, 254, 1, 1), Ipv4Addr::new(10, 0, 2, 3)];
 
 /// How a container gets out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Chosen {
     }
 
     /// What holds for a container once it runs. Where we may, its port of a bridge is isolated, and the host's addresses are shut.
-    pub(crate) fn hold(&self, pid: u32) -> Held {
+    pub(crate) fn hold(&self, pid: u32, reserved: &[host::Subnet]) -> Held {
         let done = |result: Result<()>| match result {
             Ok(()) => true,
             Err(error) => {
@@ -54,10 +55,12 @@ impl Chosen {
             Some((bridge, owner)) if done(host::isolate_port(pid, bridge)) => Held {
                 separation: Separation::Isolated,
                 // Who may reach the host by a network that the operator made is the operator's to say.
-                host_is_shut: *owner == Owner::Ourselves && done(host::shut_bridge(bridge)),
+                host_is_shut: *owner == Owner::Ourselves
+                    && done(host::shut_bridge(bridge))
+                    && done(close(pid, reserved)),
             },
             None if self.separation == Separation::Own => {
-                Held { host_is_shut: done(host::shut_container(pid, &PASTA_RESOLVERS)), ..self.told() }
+                Held { host_is_shut: done(close(pid, reserved)), ..self.told() }
             }
             _ => self.told(),
         }
@@ -67,6 +70,13 @@ impl Chosen {
     pub(crate) fn told(&self) -> Held {
         Held { separation: self.separation, host_is_shut: self.separation == Separation::Empty }
     }
+}
+
+/// Closes the host, metadata services and reserved networks for a container. It asks a program of its engine for names, or the
+/// host's name servers.
+pub(crate) fn close(pid: u32, reserved: &[host::Subnet]) -> Result<()> {
+    let resolvers: Vec<IpAddr> = RESOLVERS.map(IpAddr::from).into_iter().chain(host::host_resolvers()).collect();
+    host::shut_container(pid, &resolvers, reserved)
 }
 
 /// What holds of the network of a container.

@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 
 use crate::instance::Instance;
 use crate::local::Record;
+use crate::network::{self, Subnet};
 use crate::process::Process;
 use crate::{handover, record};
 
@@ -29,12 +30,23 @@ pub struct LiveBox {
 }
 
 /// Boxes that this process made or adopted. Never locked while one is being made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LiveBoxes {
     known: Mutex<HashMap<BoxId, Arc<LiveBox>>>,
+    reserved: Vec<Subnet>,
 }
 
 impl LiveBoxes {
+    /// `reserved` are the reserved networks that boxes may reach.
+    pub fn new(reserved: Vec<Subnet>) -> Self {
+        Self { known: Mutex::default(), reserved }
+    }
+
+    /// Reserved networks that boxes may reach.
+    pub fn reserved(&self) -> &[Subnet] {
+        &self.reserved
+    }
+
     /// Remembers a box that was made, and tells what finds it again.
     pub fn insert(&self, id: &BoxId, agent: Process, live: LiveBox) -> Result<String> {
         let locator = serde_json::to_string(&agent).map_err(|error| Error::io("naming the box", error))?;
@@ -62,9 +74,15 @@ impl LiveBoxes {
         if record.agent != Some(agent) {
             return lost("its record tells of another process");
         }
+        let process = agent;
         let Some(agent) = agent.open() else { return lost("its agent is not running") };
         if !answers(&directory) {
             return lost("its agent does not answer");
+        }
+        if let Some(attachment) = &record.network
+            && let Err(error) = network::adopt(attachment, process, &self.reserved)
+        {
+            return lost(&format!("failed to keep its network closed: {error}"));
         }
         let live = LiveBox { agent, cgroup: record.cgroup, directory, lifeline: None };
         self.lock().insert(handle.id.clone(), Arc::new(live));

@@ -11,7 +11,7 @@ use crate::cgroup::{BoxCgroup, Cgroups};
 use crate::ids::Ranges;
 use crate::instance::Remains;
 use crate::live::LiveBox;
-use crate::network::{self, Attachment, Target};
+use crate::network::{self, Attachment, Subnet, Target};
 use crate::process::{self, Process};
 use crate::{disk, journal, record};
 
@@ -77,10 +77,17 @@ impl Record {
     }
 
     /// Gives the box its way out. The record is written before and after, so that whatever exists is known.
-    pub fn attach_network(&mut self, directory: &OwnedFd, cgroup: &BoxCgroup, pid: u32, point: Point) -> Result<()> {
+    pub fn attach_network(
+        &mut self,
+        directory: &OwnedFd,
+        cgroup: &BoxCgroup,
+        pid: u32,
+        reserved: &[Subnet],
+        point: Point,
+    ) -> Result<()> {
         let Some(mut attachment) = self.network.clone() else { return Ok(()) };
         let helper = cgroup.helper_directory()?;
-        let target = Target { agent_pid: pid, helper_cgroup: helper.as_ref().map(AsFd::as_fd) };
+        let target = Target { agent_pid: pid, helper_cgroup: helper.as_ref().map(AsFd::as_fd), reserved };
         let attached = network::attach(&mut attachment, &target);
         self.network = Some(attachment);
         record::write(self, directory)?;

@@ -15,7 +15,7 @@ use box_host::ids::{IdMaps, Ranges};
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::live::{self, LiveBoxes};
 use box_host::local::{self, Places, Record};
-use box_host::network::{self, Method};
+use box_host::network::{self, Method, Subnet};
 use box_host::{blocking, doctor, journal, record};
 use box_images::{Images, ImagesConfig};
 use box_wire::{BoxId, User};
@@ -37,6 +37,8 @@ pub struct NativeConfig {
     pub instance: InstanceKind,
     /// How boxes get out, when not by the first way that works.
     pub network_method: Option<Method>,
+    /// Reserved networks that boxes may reach; see `docs/config.md`.
+    pub reserved: Vec<Subnet>,
     /// How images are kept and fetched.
     pub images: ImagesConfig,
 }
@@ -49,6 +51,7 @@ impl NativeConfig {
             mount_policy: MountPolicy::default(),
             instance: InstanceKind::Ephemeral,
             network_method: None,
+            reserved: Vec::new(),
             images: ImagesConfig::default(),
         }
     }
@@ -83,7 +86,7 @@ pub(crate) struct Inner {
     skeleton: Mutex<Option<Arc<Skeleton>>>,
     /// Files of the host that are always shown, opened once.
     pub(crate) host_trees: HostTrees,
-    boxes: LiveBoxes,
+    pub(crate) boxes: LiveBoxes,
 }
 
 impl Native {
@@ -167,7 +170,7 @@ impl Inner {
             skeleton: Mutex::new(None),
             host_trees: HostTrees::default(),
             rootless_maps: OnceLock::new(),
-            boxes: LiveBoxes::default(),
+            boxes: LiveBoxes::new(config.reserved),
         })
     }
 

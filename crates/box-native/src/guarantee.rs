@@ -43,12 +43,12 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
         guarantees.set(Dimension::Pids, Level::Soft, why);
     }
     set_disk(&mut guarantees, spec);
-    let network = match (spec.network, method) {
-        (Network::Off, _) => "an empty network namespace".to_owned(),
-        (Network::On, Some(method)) => format!("a network namespace of its own, outbound by {}", method.name()),
-        (Network::On, None) => "a network namespace of its own without a way out".to_owned(),
+    let (level, network) = match (spec.network, method) {
+        (Network::Off, _) => (Level::Hard, "an empty network namespace".to_owned()),
+        (Network::On, Some(method)) => method.separation(),
+        (Network::On, None) => (Level::Hard, "a network namespace of its own without a way out".to_owned()),
     };
-    guarantees.set(Dimension::Network, Level::Hard, network);
+    guarantees.set(Dimension::Network, level, network);
     let landlock = match verified.landlock_abi {
         0 => "no Landlock in this kernel".to_owned(),
         abi => format!("Landlock ABI {abi}"),

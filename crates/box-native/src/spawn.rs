@@ -98,7 +98,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
     let (plan, baggage) =
         complete(inner, draft, spec, &prepared, &maps, &cgroup, listener, launched.pid, &record.cgroup)?;
-    record.attach_network(&directory, &cgroup, launched.pid, fault::point)?;
+    record.attach_network(&directory, &cgroup, launched.pid, inner.boxes.reserved(), fault::point)?;
     handover::send(&control, Kind::Plan, &plan, &baggage)?;
     drop(baggage);
     fault::point("plan_sent");

@@ -15,7 +15,7 @@ use box_host::ids::Ranges;
 use box_host::instance::{self, Instance, InstanceKind, Remains, State};
 use box_host::live::{self, LiveBoxes};
 use box_host::local::{self, Places, Record};
-use box_host::network::{self, Method};
+use box_host::network::{self, Method, Subnet};
 use box_host::{blocking, journal, record};
 use box_images::{Images, ImagesConfig};
 use box_wire::BoxId;
@@ -34,6 +34,8 @@ pub struct NsjailConfig {
     pub instance: InstanceKind,
     /// How outbound network is made, instead of the best that works here.
     pub network_method: Option<Method>,
+    /// Reserved networks that boxes may reach; see `docs/config.md`.
+    pub reserved: Vec<Subnet>,
     /// nsjail, when not the one that is installed where programs of the system are.
     pub program: Option<PathBuf>,
     /// How images are fetched. They are those of the native backend, in the directory `images`.
@@ -45,7 +47,7 @@ impl NsjailConfig {
     pub fn ephemeral(state_dir: PathBuf) -> Self {
         let (mount_policy, instance) = (MountPolicy::default(), InstanceKind::Ephemeral);
         let images = ImagesConfig::default();
-        Self { state_dir, mount_policy, instance, network_method: None, program: None, images }
+        Self { state_dir, mount_policy, instance, network_method: None, reserved: Vec::new(), program: None, images }
     }
 }
 
@@ -69,7 +71,7 @@ pub(crate) struct Inner {
     pub(crate) disks: OwnedFd,
     pub(crate) journals: OwnedFd,
     program: Option<PathBuf>,
-    boxes: LiveBoxes,
+    pub(crate) boxes: LiveBoxes,
 }
 
 /// The images that all backends of this machine share.
@@ -112,7 +114,7 @@ impl Nsjail {
             disks: state.disks,
             journals: state.journals,
             program: config.program,
-            boxes: LiveBoxes::default(),
+            boxes: LiveBoxes::new(config.reserved),
         };
         Ok(Self { inner: Arc::new(inner) })
     }

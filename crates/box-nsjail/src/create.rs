@@ -86,7 +86,7 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let mut sights = host_sights(inner, spec, &prepared)?;
     sights.extend(show_mounts(inner, spec, std::mem::take(&mut prepared.grants), &ids, &pidfd)?);
     fault::point("jail_mounts_attached");
-    record.attach_network(&directory, &cgroup, agent_pid, fault::common)?;
+    record.attach_network(&directory, &cgroup, agent_pid, inner.boxes.reserved(), fault::common)?;
     let (mut lodging, mut baggage) = lodge(inner, spec, &prepared, &record, &ids, &cgroup, sights, listener)?;
     let (lifeline, maker) = UnixStream::pair().map_err(|error| Error::io("making a lifeline", error))?;
     lodging.maker = Some(baggage.add(maker.into()));

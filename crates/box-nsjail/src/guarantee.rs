@@ -29,12 +29,12 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let mut guarantees = Guarantees::default();
     set_limits(&mut guarantees, spec, findings.enforced);
     set_disk(&mut guarantees, spec, findings.way);
-    let network = match (spec.network, findings.method) {
-        (Network::Off, _) => "an empty network namespace".to_owned(),
-        (Network::On, Some(method)) => format!("a network namespace of its own, outbound by {}", method.name()),
-        (Network::On, None) => "a network namespace of its own without a way out".to_owned(),
+    let (level, network) = match (spec.network, findings.method) {
+        (Network::Off, _) => (Level::Hard, "an empty network namespace".to_owned()),
+        (Network::On, Some(method)) => method.separation(),
+        (Network::On, None) => (Level::Hard, "a network namespace of its own without a way out".to_owned()),
     };
-    guarantees.set(Dimension::Network, Level::Hard, network);
+    guarantees.set(Dimension::Network, level, network);
     set_rootfs(&mut guarantees, spec, findings);
     guarantees.set(
         Dimension::Syscalls,

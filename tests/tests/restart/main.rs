@@ -7,6 +7,7 @@ mod load;
 mod losses;
 mod model;
 mod neighbours;
+mod network;
 mod random;
 mod steps;
 mod stops;
@@ -51,6 +52,10 @@ fn all() -> Vec<Case> {
         placed("a_paused_session_stays_paused", adoption::a_paused_session_stays_paused),
         placed("tokens_and_idle_times_are_kept", adoption::tokens_and_idle_times_are_kept),
         placed("a_process_is_still_supervised", adoption::a_process_is_still_supervised),
+        placed(
+            "an_address_that_the_host_got_meanwhile_is_closed",
+            network::an_address_that_the_host_got_meanwhile_is_closed,
+        ),
         placed("a_box_killed_from_outside_is_lost", losses::a_box_killed_from_outside_is_lost),
         placed("a_box_killed_behind_our_back_is_lost", losses::a_box_killed_behind_our_back_is_lost),
         placed("all_boxes_gone_are_all_lost", losses::all_boxes_gone_are_all_lost),

@@ -11,7 +11,7 @@ use box_core::mcp::McpServerName;
 use box_core::profile::{DraftProblem, ProfileDraft};
 use box_core::service::StopMode;
 use box_core::{BackendName, ImagePolicy, Profiles, PullPolicy, ServiceConfig};
-use box_host::network::Method;
+use box_host::network::{Method, Subnet};
 use box_images::ImagesConfig;
 use box_server::{LangBotConfig, ServerConfig, SkillsConfig, TlsFiles};
 use serde::{Deserialize, Deserializer};
@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) backend: Wanted,
     pub(crate) backend_order: Vec<BackendName>,
     pub(crate) network_method: Option<Method>,
+    pub(crate) reserved: Vec<Subnet>,
     #[serde(deserialize_with = "unless_none")]
     pub(crate) listen: Option<SocketAddr>,
     #[serde(deserialize_with = "unless_none")]

@@ -8,6 +8,7 @@ use box_core::profile::LockedField;
 use box_core::{BackendName, ImageName, ServiceConfig, image, limits, tools};
 use box_docker::{EngineSettings, OnDrift, PullPolicy};
 use box_e2b::E2bSettings;
+use box_host::network::Subnet;
 use box_images::ImagesConfig;
 use box_server::E2bConfig;
 
@@ -78,6 +79,8 @@ pub(crate) enum Kind {
     Texts,
     /// A list of absolute paths.
     Paths,
+    /// A list of networks.
+    Networks,
     /// Names of images and what they mean.
     Images,
     /// A list of names of images in registries, and of patterns of such names.
@@ -108,11 +111,12 @@ const fn live(name: &'static str, kind: Kind) -> Key {
 pub(crate) const BACKEND: Kind = Kind::Choice(&["native", "podman", "docker", "nsjail", "e2b"]);
 
 /// All keys, in the order in which they are shown.
-pub(crate) const KEYS: [Key; 81] = [
+pub(crate) const KEYS: [Key; 82] = [
     key("enabled", Kind::Truth),
     key("backend", Kind::Choice(&["auto", "native", "podman", "docker", "nsjail", "e2b"])),
     key("backend_order", Kind::Backends),
     key("network_method", Kind::Choice(&["pasta", "slirp4netns", "veth"])),
+    key("reserved", Kind::Networks),
     key("listen", Kind::Address),
     key("unix_socket", Kind::Socket),
     key("state_dir", Kind::Path),
@@ -204,6 +208,7 @@ impl Key {
             self.kind,
             Kind::Texts
                 | Kind::Paths
+                | Kind::Networks
                 | Kind::Images
                 | Kind::ImageNames
                 | Kind::Profiles
@@ -282,7 +287,9 @@ impl Key {
             "audit.files" => count(AuditOptions::default().files_max),
             "on_stop" => Value::text("keep-persistent"),
             "log" => Value::text("info"),
-            "allowed_hosts" | "allowed_origins" | "allowed_images" | "skills.checkout_roots" => Value::no_texts(),
+            "allowed_hosts" | "allowed_origins" | "allowed_images" | "skills.checkout_roots" | "reserved" => {
+                Value::no_texts()
+            }
             _ => return None,
         })
     }
@@ -320,6 +327,9 @@ impl Kind {
             (Self::Filter, Value::Text(text)) => text.parse::<tracing_subscriber::filter::Targets>().is_ok(),
             (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
             (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
+            (Self::Networks, Value::Texts(texts)) => {
+                texts.len() <= ENTRIES_MAX && texts.iter().all(|text| text.parse::<Subnet>().is_ok())
+            }
             (Self::ImageNames, Value::Texts(texts)) => {
                 texts.len() <= ENTRIES_MAX && texts.iter().all(|text| image::check_pattern(text))
             }
@@ -371,6 +381,9 @@ impl Kind {
             Self::Filter => "a filter such as \"info\" or \"info,box_native=debug\"".to_owned(),
             Self::Texts => format!("a list of at most {ENTRIES_MAX} texts"),
             Self::Paths => format!("a list of at most {ENTRIES_MAX} absolute paths"),
+            Self::Networks => {
+                format!("a list of at most {ENTRIES_MAX} networks such as \"10.0.0.0/8\" and \"fd00::/8\"")
+            }
             Self::Images => "a table of names and \"host\", \"dir:/PATH\", \"tar:/PATH\" or \"oci:NAME\"".to_owned(),
             Self::ImageNames => {
                 "a list of names such as \"python:3.12-slim\" and patterns such as \"ghcr.io/org/*\"".to_owned()
@@ -493,6 +506,15 @@ mod tests {
         };
         assert!(["host", "dir:/srv/root", "tar:/srv/root.tar", "oci:debian:12"].into_iter().all(check));
         assert!(!["", "dir:", "dir:relative", "debian:12", "/srv/root", "oci:", "oci:--x"].into_iter().any(check));
+    }
+
+    #[test]
+    fn networks_are_their_first_address_and_their_bits() {
+        let check = |text: &str| Kind::Networks.check(&Value::Texts(vec![text.to_owned()]));
+        assert!(check("10.0.0.0/8").is_ok() && check("fd00::/8").is_ok());
+        for text in ["10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "lan", ""] {
+            assert!(check(text).unwrap_err().contains("10.0.0.0/8"), "{text}");
+        }
     }
 
     #[test]

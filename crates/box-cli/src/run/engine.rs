@@ -19,7 +19,8 @@ pub(crate) async fn open(options: &EngineOptions, own: BackendName) -> Result<Op
 
 /// The same, for a box on this image.
 pub(super) async fn open_for(options: &EngineOptions, own: BackendName, image: &Image) -> Result<Opened, Fault> {
-    let engines = Engines::ephemeral(state_dir(options)?).with_network_method(network_method(options)?);
+    let engines = Engines::ephemeral(state_dir(options)?);
+    let engines = engines.with_network(network_method(options)?, options.network_reserved.clone());
     match options.backend.unwrap_or(Wanted::One(own)) {
         // A command on the native backend needs no configuration, and does not wait for one to be read, unless a registry may
         // have to be asked.

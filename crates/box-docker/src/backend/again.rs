@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use box_core::{Error, Guarantees, Handle, Liveness, Result};
+use box_core::{Error, Guarantees, Handle, Liveness, Network, Result};
 use box_host::record;
 use box_wire::BoxId;
 
 use super::Inner;
 use crate::config::OnDrift;
 use crate::destroy::gone;
-use crate::drift;
 use crate::facts::Reach;
 use crate::live::{Link, LiveBox, Locator};
 use crate::record::Record;
+use crate::{drift, network};
 
 impl Inner {
     /// Finds a box again, and whether it may be used.
@@ -46,8 +46,21 @@ impl Inner {
         if !live.is_running(&self.client).await {
             return lost("its agent does not answer");
         }
+        if let Some(agent) = live.agent().filter(|_| self.closes_network(&record)) {
+            let reserved = self.settings.reserved.clone();
+            let closed = box_host::blocking(move || network::close(agent.pid, &reserved)).await;
+            if let Err(error) = closed {
+                tracing::warn!(r#box.id = %handle.id, %error, "the network of a container is held by its engine alone");
+            }
+        }
         self.known().insert(handle.id.clone(), Arc::new(live));
         Ok(Liveness::Running)
+    }
+
+    /// Whether a box has a network of ours. Who may be reached by one that the operator made is the operator's to say.
+    fn closes_network(&self, record: &Record) -> bool {
+        let has_network = record.spec.as_ref().is_some_and(|spec| spec.network == Network::On);
+        has_network && self.settings.network.is_none()
     }
 
     /// Why a box may not be used any more because it was made under another configuration.

@@ -51,7 +51,7 @@ impl Link {
 /// another network, none does.
 pub(super) fn isolate(user: Option<&OwnedFd>, net: &OwnedFd, bridge: &str) -> Result<()> {
     let ports = || ask("ip", &["-json", "-details", "link", "show", "master", bridge]).and_then(|told| read(&told));
-    let cables = read(&ask_inside(user, net, "ip", &["-json", "link", "show"], "")?)?;
+    let cables = read(&ask_inside(user, net, "ip", &["-json", "link", "show"])?)?;
     let cables: Vec<&Link> = cables.iter().filter(|link| link.peer.is_some()).collect();
     let ends = |cable: &Link, port: &Link| port.peer == Some(cable.index) && cable.peer == Some(port.index);
     let found = ports()?;
@@ -89,10 +89,13 @@ fn rules(name: &str) -> String {
     let mut rules = String::from(
         "add table inet strongbox_bridges\n\
          add set inet strongbox_bridges names { type ifname; }\n\
+         add chain inet strongbox_bridges prerouting { type filter hook prerouting priority raw; policy accept; }\n\
          add chain inet strongbox_bridges input { type filter hook input priority filter; policy accept; }\n\
          add chain inet strongbox_bridges forward { type filter hook forward priority filter; policy accept; }\n\
+         flush chain inet strongbox_bridges prerouting\n\
          flush chain inet strongbox_bridges input\n\
          flush chain inet strongbox_bridges forward\n\
+         add rule inet strongbox_bridges prerouting iifname @names fib daddr type local drop\n\
          add rule inet strongbox_bridges input iifname @names drop\n",
     );
     for (family, places) in [("ip", &shut::METADATA[..]), ("ip6", &shut::METADATA6[..])] {

@@ -10,7 +10,7 @@ use box_core::{Error, Result};
 use rustix::process::{Gid, Uid};
 use rustix::thread::LinkNameSpaceType;
 
-use super::failure;
+use super::{failure, netlink};
 use crate::program;
 
 /// Runs a program to its end on the host's network.
@@ -24,28 +24,44 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<String> {
 }
 
 /// Runs a program to its end in a network, as root of a user namespace, which is our own where none is named. Answers what it wrote.
-pub(super) fn ask_inside(
-    user: Option<&OwnedFd>,
-    net: &OwnedFd,
-    program: &str,
-    arguments: &[&str],
-    input: &str,
-) -> Result<String> {
-    let copy = |fd: &OwnedFd| fd.try_clone().map_err(|source| Error::io("copy a descriptor", source));
-    let (user, net) = (user.map(copy).transpose()?, copy(net)?);
-    let enter = move || -> io::Result<()> {
+pub(super) fn ask_inside(user: Option<&OwnedFd>, net: &OwnedFd, program: &str, arguments: &[&str]) -> Result<String> {
+    let enter = enter(user, net).map_err(|source| Error::io("copy a descriptor", source))?;
+    let mut command = command(program, arguments)?;
+    // SAFETY: makes system calls only, on descriptors that the closure owns.
+    unsafe { command.pre_exec(enter) };
+    finish(&mut command, program, arguments, "")
+}
+
+/// Sends a batch to the packet filter of another network namespace.
+///
+/// A thread of root can go there by itself. An ordinary user has to enter the user namespace first, which a thread cannot.
+pub(super) fn change_rules_inside(user: Option<&OwnedFd>, net: &OwnedFd, batch: Vec<u8>) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        let act = || {
+            rustix::thread::move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))?;
+            netlink::change_rules(&batch)
+        };
+        let done = std::thread::scope(|scope| scope.spawn(act).join());
+        return done.unwrap_or_else(|_| Err(io::Error::other("a thread for another network panicked")));
+    }
+    let enter = enter(user, net)?;
+    let mut command = command("true", &[]).map_err(io::Error::other)?;
+    // SAFETY: makes system calls only, on a descriptor and bytes that the closure owns.
+    unsafe { command.pre_exec(move || enter().and_then(|()| netlink::change_rules(&batch))) };
+    command.stdin(Stdio::null()).spawn()?.wait_with_output().map(drop)
+}
+
+/// What a process does between fork and exec to enter namespaces.
+fn enter(user: Option<&OwnedFd>, net: &OwnedFd) -> io::Result<impl Fn() -> io::Result<()> + Send + Sync + 'static> {
+    let (user, net) = (user.map(OwnedFd::try_clone).transpose()?, net.try_clone()?);
+    Ok(move || {
         if let Some(user) = &user {
             rustix::thread::move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
             rustix::thread::set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
             rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
         }
-        rustix::thread::move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))?;
-        Ok(())
-    };
-    let mut command = command(program, arguments)?;
-    // SAFETY: makes system calls only, on descriptors that the closure owns.
-    unsafe { command.pre_exec(enter) };
-    finish(&mut command, program, arguments, input)
+        Ok(rustix::thread::move_into_link_name_space(net.as_fd(), Some(LinkNameSpaceType::Network))?)
+    })
 }
 
 fn command(program: &str, arguments: &[&str]) -> Result<Command> {

@@ -18,7 +18,7 @@ use rustix::process::{Gid, Pid, PidfdFlags, Signal, Uid, WaitId, WaitIdOptions};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
-use super::{Namespaces, Obstacle, Target, failure, require_program, routes, shut};
+use super::{Namespaces, Obstacle, Target, failure, routes};
 use crate::process::start_time_ticks;
 
 /// How long a helper may take until the box's interface is up.
@@ -53,9 +53,8 @@ pub(super) enum Ready {
     OnDescriptor,
 }
 
-/// Whether a helper can make the box's interface, and we can shut what it must not lead to.
+/// Whether a helper can make the box's interface.
 pub(super) fn check() -> Result<(), Obstacle> {
-    require_program("ip", "iproute2")?;
     if !Path::new(TUNNEL_DEVICE).exists() {
         return Err(Obstacle::new(format!("{TUNNEL_DEVICE} does not exist"), "run `modprobe tun` as root"));
     }
@@ -100,12 +99,8 @@ pub(super) fn start(
     unsafe { command.pre_exec(move || confinement.apply()) };
     let mut child = command.spawn().map_err(|source| Error::io(format!("start {}", program.display()), source))?;
 
-    let outcome = wait_until_ready(&mut child, &ready_file, target.agent_pid)
-        .and_then(|()| {
-            shut::apply(Some(&namespaces.user), &namespaces.net, target.agent_pid, &[])
-                .map_err(|error| format!("is not contained: {error}"))
-        })
-        .and_then(|()| HelperProcess::of(child.id()));
+    let outcome =
+        wait_until_ready(&mut child, &ready_file, target.agent_pid).and_then(|()| HelperProcess::of(child.id()));
     outcome.map_err(|reason| {
         // Both fail only if the helper is gone already, which is what we want.
         let _ = child.kill();

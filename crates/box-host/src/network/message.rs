@@ -26,6 +26,11 @@ impl Message {
         Self::with_flags(kind, libc::NLM_F_REQUEST)
     }
 
+    /// A request that the kernel says nothing about unless it fails.
+    pub(super) fn silent(kind: u16, flags: i32) -> Self {
+        Self::with_flags(kind, libc::NLM_F_REQUEST | flags)
+    }
+
     fn with_flags(kind: u16, flags: i32) -> Self {
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());

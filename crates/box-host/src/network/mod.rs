@@ -5,11 +5,13 @@
 //! privilege, and we run them inside the box's user namespace, so that a hole in one of them gives nothing of the host.
 //! `veth` is a virtual cable to the host's kernel with address translation; it needs root, `nft` and a host that forwards packets.
 //!
-//! In every way the host's other addresses and the metadata services of clouds are out of reach too: by packet rules with
-//! `veth`, and by the box's own routing table (`shut.rs`) with the two programs.
+//! In every way the host's other addresses, metadata services of clouds and reserved networks are out of reach too, by packet rules in the
+//! box's own network namespace (`shut.rs`). With `veth` rules of the host keep boxes from it and from each other besides. `watch.rs` follows the
+//! host's addresses and restores its rules.
 
 mod bridge;
 mod command;
+mod filter;
 mod helper;
 mod message;
 mod netlink;
@@ -18,20 +20,25 @@ mod resolver;
 mod routes;
 mod shut;
 mod slirp;
+mod subnet;
 mod veth;
+mod watch;
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use box_core::{Error, Result};
+use box_core::{Error, Level, Result};
 use box_wire::BoxId;
 use rustix::fs::{CWD, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use self::shut::{HostAddresses, Openings};
+use crate::process::Process;
 use crate::program;
 
 pub use helper::HelperProcess;
+pub use subnet::Subnet;
 
 /// How a box's traffic gets out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +75,8 @@ pub struct Target<'a> {
     pub agent_pid: u32,
     /// The cgroup v2 directory that a helper is to live in.
     pub helper_cgroup: Option<BorrowedFd<'a>>,
+    /// Reserved networks that the box may reach.
+    pub reserved: &'a [Subnet],
 }
 
 /// Every method, best first. A cable takes a millisecond, a program of the host some 50 and memory for every box.
@@ -108,6 +117,9 @@ pub fn intent(method: Method, box_id: &BoxId) -> Attachment {
 pub fn attach(attachment: &mut Attachment, target: &Target<'_>) -> Result<()> {
     let target = *target;
     let namespaces = Namespaces::of(target.agent_pid)?;
+    let resolvers = resolvers(attachment.method)?;
+    let openings = Openings { resolvers: &resolvers, reserved: target.reserved };
+    close(Some(&namespaces.user), &namespaces.net, target.agent_pid, &openings)?;
     match attachment.method {
         Method::Pasta => attachment.helper = Some(pasta::attach(&namespaces, target)?),
         Method::Slirp4netns => attachment.helper = Some(slirp::attach(&namespaces, target)?),
@@ -134,11 +146,34 @@ pub fn put_away() -> Result<()> {
     veth::put_away()
 }
 
-/// Makes the host's own addresses and metadata services unreachable for a container to which somebody else gave a program of the host as
-/// its way out, but for the addresses at which that program answers names.
-pub fn shut_container(pid: u32, resolvers: &[Ipv4Addr]) -> Result<()> {
+/// Goes on keeping a box that another process made from what it must not reach. One that was made by an earlier version gets the rules
+/// of this one.
+pub fn adopt(attachment: &Attachment, agent: Process, reserved: &[Subnet]) -> Result<()> {
+    let namespaces = Namespaces::of(agent.pid)?;
+    // A box that has rules has its name servers in them.
+    let resolvers = resolvers(attachment.method).unwrap_or_default();
+    let openings = Openings { resolvers: &resolvers, reserved };
+    close(Some(&namespaces.user), &namespaces.net, agent.pid, &openings)?;
+    if attachment.method == Method::Veth { veth::adopt() } else { Ok(()) }
+}
+
+/// Closes the host, metadata services and reserved networks for a container that an engine gave a way out, but for the addresses at
+/// which it asks for names.
+pub fn shut_container(pid: u32, resolvers: &[IpAddr], reserved: &[Subnet]) -> Result<()> {
     let (user, net) = of_container(pid)?;
-    shut::apply(user.as_ref(), &net, pid, resolvers)
+    close(user.as_ref(), &net, pid, &Openings { resolvers, reserved })
+}
+
+/// The name servers of the host that a container could reach by itself.
+pub fn host_resolvers() -> Vec<IpAddr> {
+    resolver::of_host(|server| !shut::is_shut(server)).unwrap_or_default()
+}
+
+/// Closes what a box must not reach, now and for addresses that the host gets later.
+fn close(user: Option<&OwnedFd>, net: &OwnedFd, pid: u32, openings: &Openings<'_>) -> Result<()> {
+    let host = HostAddresses::now();
+    shut::apply(user, net, &host, openings)?;
+    watch::follow(pid, &host)
 }
 
 /// Keeps a container on a bridge of this network namespace from its neighbours: its ports of the bridge are made isolated ones.
@@ -154,10 +189,14 @@ pub fn shut_bridge(name: &str) -> Result<()> {
 
 /// What `/etc/resolv.conf` of the box shall say.
 pub fn resolv_conf(method: Method) -> Result<String> {
+    Ok(resolver::text(&resolvers(method)?))
+}
+
+fn resolvers(method: Method) -> Result<Vec<IpAddr>> {
     match method {
-        Method::Pasta => pasta::resolv_conf(),
-        Method::Slirp4netns => Ok(slirp::resolv_conf()),
-        Method::Veth => veth::resolv_conf(),
+        Method::Pasta => pasta::resolvers(),
+        Method::Slirp4netns => Ok(vec![slirp::NAME_SERVER.into()]),
+        Method::Veth => veth::resolvers(),
     }
 }
 
@@ -168,6 +207,19 @@ impl Method {
             Self::Pasta => "pasta",
             Self::Slirp4netns => "slirp4netns",
             Self::Veth => "veth",
+        }
+    }
+
+    /// How firmly a box that gets out like this is kept from the host and from other boxes, and by what.
+    pub fn separation(self) -> (Level, String) {
+        let way = format!("a network namespace of its own, outbound by {self}");
+        match self {
+            Self::Veth => (Level::Hard, way),
+            // The sockets are the host's, and only the rules in the box know which addresses are.
+            Self::Pasta | Self::Slirp4netns => {
+                let why = "an address that the host gets later is closed a moment later, and only while Strongbox runs";
+                (Level::Soft, format!("{way}; {why}"))
+            }
         }
     }
 }
@@ -251,4 +303,18 @@ fn require_program(name: &str, package: &str) -> Result<PathBuf, Obstacle> {
     program::find(name).ok_or_else(|| {
         Obstacle::new(format!("the program {name} is not installed"), format!("run `apt-get install {package}`"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_way_that_holds_by_itself_is_hard() {
+        assert_eq!(Method::Veth.separation().0, Level::Hard);
+        for method in [Method::Pasta, Method::Slirp4netns] {
+            let (level, why) = method.separation();
+            assert!(level == Level::Soft && why.contains("an address that the host gets later"), "{why}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Asks the kernel about networks without a program in between: links, addresses, routes, and how often the packet rules were
+//! Asks the kernel about networks without a program in between: links, addresses, routes, packet rules, and how often those were
 //! changed.
 //!
 //! A socket belongs to the network namespace in which it was opened. The kernel answers each request before the next one is sent.
@@ -53,7 +53,11 @@ impl Links {
     }
 
     pub(super) fn raise(&self, name: &str) -> io::Result<()> {
-        self.switch(self.index(name)?, IFF_UP)
+        self.raise_index(self.index(name)?)
+    }
+
+    pub(super) fn raise_index(&self, index: u32) -> io::Result<()> {
+        self.switch(index, IFF_UP)
     }
 
     pub(super) fn lower(&self, index: u32) -> io::Result<()> {
@@ -84,6 +88,19 @@ impl Links {
         message.route();
         message.bytes(libc::RTA_GATEWAY, &gateway.octets()).bytes(libc::RTA_OIF, &self.index(name)?.to_ne_bytes());
         self.ask(message)
+    }
+
+    /// Whether a link is switched on.
+    pub(super) fn is_up(&self, index: u32) -> io::Result<bool> {
+        const FLAGS_AT: usize = 24;
+        let mut message = Message::question(libc::RTM_GETLINK);
+        message.link(index, 0, 0);
+        let answer = exchange(&self.0, &message.finish())?;
+        if let Some(code) = error_code(&answer) {
+            return Err(io::Error::from_raw_os_error(-code));
+        }
+        let flags = answer.get(FLAGS_AT..FLAGS_AT + 4).and_then(|bytes| bytes.try_into().ok());
+        flags.map(|bytes| u32::from_ne_bytes(bytes) & IFF_UP != 0).ok_or_else(|| rustix::io::Errno::PROTO.into())
     }
 
     /// The name of the link that has this number, if it is there.
@@ -119,6 +136,50 @@ pub(super) fn rules_generation() -> Option<u32> {
     let answer = exchange(&socket(Some(netlink::NETFILTER)).ok()?, &question.finish()).ok()?;
     let value = attribute(&answer, TELL, FAMILY_BYTES, GENERATION)?;
     Some(u32::from_be_bytes(value.try_into().ok()?))
+}
+
+/// Sends a batch to the packet filter of the namespace that this thread is in. Allocates nothing, so it may be called after a fork.
+pub(super) fn change_rules(batch: &[u8]) -> io::Result<()> {
+    let socket = socket(Some(netlink::NETFILTER))?;
+    rustix::net::send(&socket, batch, SendFlags::empty())?;
+    let mut answer = [0; 256];
+    let (length, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    match error_code(answer.get(..length).unwrap_or_default()) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(-code)),
+        None => Err(rustix::io::Errno::PROTO.into()),
+    }
+}
+
+/// A socket that becomes readable when an address of this namespace comes or goes.
+pub(super) fn address_changes() -> io::Result<OwnedFd> {
+    const GROUPS_IPV4_AND_IPV6: u32 = 0x10 | 0x100;
+    listen(ROUTE, GROUPS_IPV4_AND_IPV6)
+}
+
+/// A socket that becomes readable when somebody changes packet rules of this namespace. Needs root.
+pub(super) fn rule_changes() -> io::Result<OwnedFd> {
+    const GROUP_NF_TABLES: u32 = 1 << 6;
+    listen(Some(netlink::NETFILTER), GROUP_NF_TABLES)
+}
+
+fn listen(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups))?;
+    Ok(socket)
+}
+
+/// Reads and forgets what was told. Whether something was told; also if it was too much to be kept.
+pub(super) fn drain(socket: &OwnedFd) -> bool {
+    let mut told = false;
+    let mut message = [0; 256];
+    loop {
+        match rustix::net::recv(socket, &mut message[..], RecvFlags::empty()) {
+            Ok(_) | Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => told = true,
+            Err(_) => return told,
+        }
+    }
 }
 
 fn socket(protocol: Option<Protocol>) -> io::Result<OwnedFd> {

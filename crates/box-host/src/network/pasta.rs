@@ -1,5 +1,7 @@
 //! `pasta`: packets become sockets of an ordinary program; the box has the host's addresses.
 
+use std::net::IpAddr;
+
 use box_core::Result;
 
 use super::helper::{self, HelperProcess, Ready};
@@ -55,8 +57,6 @@ pub(super) fn attach(namespaces: &Namespaces, target: Target<'_>) -> Result<Help
 }
 
 /// The host's own servers: the box reaches them as the host does.
-pub(super) fn resolv_conf() -> Result<String> {
-    let servers =
-        resolver::of_host(|server| !shut::is_shut(server)).map_err(|obstacle| obstacle.into_error(resolver::WHAT))?;
-    Ok(resolver::text(&servers))
+pub(super) fn resolvers() -> Result<Vec<IpAddr>> {
+    resolver::of_host(|server| !shut::is_shut(server)).map_err(|obstacle| obstacle.into_error(resolver::WHAT))
 }

@@ -1,5 +1,6 @@
 //! `slirp4netns`: packets become sockets of an ordinary program; the box has a small private network.
 
+use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 
 use box_core::Result;
@@ -9,7 +10,7 @@ use super::{Namespaces, Obstacle, Target, failure, require_program};
 use crate::program;
 
 /// Where slirp4netns answers names, by asking the host's own resolver even if that is on loopback.
-const NAME_SERVER: &str = "10.0.2.3";
+pub(super) const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 
 pub(super) fn check() -> Result<(), Obstacle> {
     require_program("slirp4netns", "slirp4netns")?;
@@ -36,8 +37,4 @@ fn arguments(ready: RawFd) -> Vec<String> {
         "eth0",
     ];
     arguments.iter().map(ToString::to_string).collect()
-}
-
-pub(super) fn resolv_conf() -> String {
-    format!("nameserver {NAME_SERVER}\n")
 }

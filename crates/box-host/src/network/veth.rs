@@ -118,10 +118,19 @@ pub(super) fn put_away() -> Result<()> {
     rules::remove_if(|| !routes::interfaces(routes::OURS).iter().any(|interface| is_ours(interface)))
 }
 
+/// Puts rules back that somebody changed.
+pub(super) fn keep_rules() -> Result<()> {
+    rules::keep()
+}
+
+/// Puts the rules in force for a box that another process made.
+pub(super) fn adopt() -> Result<()> {
+    Rules::lock()?.enforce().map(drop)
+}
+
 /// The host's own servers, if they can be reached without speaking to the host or to a metadata service.
-pub(super) fn resolv_conf() -> Result<String> {
-    let servers = resolver::of_host(usable_resolver).map_err(|obstacle| obstacle.into_error(resolver::WHAT))?;
-    Ok(resolver::text(&servers))
+pub(super) fn resolvers() -> Result<Vec<IpAddr>> {
+    resolver::of_host(usable_resolver).map_err(|obstacle| obstacle.into_error(resolver::WHAT))
 }
 
 fn usable_resolver(server: &IpAddr) -> bool {
@@ -202,6 +211,34 @@ fn inside<T: Send>(net: &OwnedFd, act: impl FnOnce() -> T + Send) -> Result<T> {
 fn in_a_thread<T: Send>(act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let done = std::thread::scope(|scope| scope.spawn(act).join());
     done.unwrap_or_else(|_| Err(failure("a thread for another network broke down")))
+}
+
+/// Switches all interfaces of boxes off, and answers which were on.
+fn cut_all(links: &Links) -> Vec<u32> {
+    let ours = routes::interfaces(routes::OURS).into_iter().filter(|interface| is_ours(interface));
+    let indexes: Vec<u32> = ours.filter_map(|interface| links.index(&interface).ok()).collect();
+    let mut on = Vec::new();
+    for index in indexes {
+        match links.is_up(index) {
+            Ok(false) => {}
+            // If it cannot be told, it is switched off and not on again.
+            state => {
+                if let Err(error) = unless_gone(links.lower(index)) {
+                    tracing::error!(%error, interface.index = index, "failed to cut a box off");
+                }
+                if state.is_ok() {
+                    on.push(index);
+                }
+            }
+        }
+    }
+    on
+}
+
+/// Switches interfaces on again, but for those whose boxes ended meanwhile.
+fn reconnect(links: &Links, indexes: &[u32]) -> io::Result<()> {
+    let ended = switched_off().clone();
+    indexes.iter().filter(|index| !ended.contains(index)).try_for_each(|index| unless_gone(links.raise_index(*index)))
 }
 
 fn switch_off(links: &Links, index: u32) -> Result<()> {

@@ -5,7 +5,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
+mod closed;
 mod play;
+#[path = "../skip/mod.rs"]
 mod skip;
 
 use std::net::TcpListener;
@@ -40,7 +42,7 @@ fn attach(method: Method, target: Target<'_>) -> Attachment {
 }
 
 fn cable(inside: &PlayBox) -> Attachment {
-    attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None })
+    attach(Method::Veth, Target { agent_pid: inside.pid(), helper_cgroup: None, reserved: &[] })
 }
 
 fn assert_reaches_internet(inside: &PlayBox, method: Method) {
@@ -77,7 +79,7 @@ fn helper_story(method: Method) {
     let helper_cgroup = cgroup.as_ref().map(play::Cgroup::directory);
     assert!(!inside.connects(Internet::ADDRESS, Internet::PORT), "control: an unattached box reaches nothing");
 
-    let attachment = attach(method, Target { agent_pid: inside.pid(), helper_cgroup });
+    let attachment = attach(method, Target { agent_pid: inside.pid(), helper_cgroup, reserved: &[] });
     assert_reaches_internet(&inside, method);
     assert_host_is_out_of_reach(&inside, &services);
     let helper = attachment.helper.unwrap();
@@ -117,7 +119,7 @@ fn slirp_works_for_an_ordinary_user() {
 fn pasta_leads_out_by_ipv6() {
     in_play_host("pasta_leads_out_by_ipv6", Role::Root, || {
         let inside = PlayBox::new();
-        let attachment = attach(Method::Pasta, Target { agent_pid: inside.pid(), helper_cgroup: None });
+        let attachment = attach(Method::Pasta, Target { agent_pid: inside.pid(), helper_cgroup: None, reserved: &[] });
         assert!(inside.connects(Internet::ADDRESS6, Internet::PORT));
         network::detach(&attachment).unwrap();
     });
@@ -130,7 +132,7 @@ fn a_failing_helper_tells_why_and_leaves_nothing() {
         // The name of the box's interface is taken, so the helper must fail.
         inside.run(&["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other"]);
         let mut attachment = network::intent(Method::Slirp4netns, &"test".parse().unwrap());
-        let target = Target { agent_pid: inside.pid(), helper_cgroup: None };
+        let target = Target { agent_pid: inside.pid(), helper_cgroup: None, reserved: &[] };
         let error = network::attach(&mut attachment, &target).unwrap_err().to_string();
         assert!(error.contains("slirp4netns ended at once") && error.contains("TUNSETIFF"), "{error}");
         assert_eq!(attachment.helper, None);
@@ -141,7 +143,7 @@ fn a_failing_helper_tells_why_and_leaves_nothing() {
 fn the_hosts_own_namespace_is_refused() {
     for method in [Method::Pasta, Method::Slirp4netns, Method::Veth] {
         let mut attachment = network::intent(method, &"test".parse().unwrap());
-        let target = Target { agent_pid: std::process::id(), helper_cgroup: None };
+        let target = Target { agent_pid: std::process::id(), helper_cgroup: None, reserved: &[] };
         let error = network::attach(&mut attachment, &target).unwrap_err().to_string();
         assert!(error.contains("shares our user namespace"), "{error}");
     }
@@ -159,6 +161,9 @@ fn a_cable_leads_out_and_nowhere_else() {
         let second = cable(&peer);
         assert_ne!(first.subnet, second.subnet);
         assert_reaches_internet(&inside, Method::Veth);
+        assert_host_is_out_of_reach(&inside, &services);
+        // The host's rules hold by themselves.
+        inside.run(&["nft", "delete", "table", "inet", "strongbox"]);
         assert_host_is_out_of_reach(&inside, &services);
         for gateway in [inside.gateway(), peer.gateway()] {
             assert!(play::host_connects(&gateway.to_string(), services.everywhere_port()), "control");
@@ -198,30 +203,6 @@ fn a_cable_goes_with_its_box() {
         }
         network::put_away().unwrap();
         assert_eq!((interfaces(), tables()), before);
-    });
-}
-
-#[test]
-fn rules_that_a_stranger_removed_are_back_with_the_next_cable() {
-    in_play_host("rules_that_a_stranger_removed_are_back_with_the_next_cable", Role::Root, || {
-        play::set_forwarding("1");
-        let inside = PlayBox::new();
-        let services = HostServices::listen();
-        let first = cable(&inside);
-        let gateway = inside.gateway().to_string();
-        for undo in ["flush ruleset", "flush chain inet strongbox input", "delete table inet strongbox"] {
-            play::run(&["nft", undo]);
-            assert!(inside.connects(&gateway, services.everywhere_port()), "control: {undo}");
-            let next = PlayBox::new();
-            let second = cable(&next);
-            assert!(!inside.connects(&gateway, services.everywhere_port()), "{undo}");
-            assert!(!next.connects(&gateway, services.everywhere_port()), "{undo}");
-            assert!(next.connects(Internet::ADDRESS, Internet::PORT), "{undo}");
-            network::detach(&second).unwrap();
-        }
-        network::detach(&first).unwrap();
-        network::put_away().unwrap();
-        assert!(!tables().contains("strongbox"));
     });
 }
 
@@ -275,7 +256,8 @@ fn a_taken_name_is_passed_over() {
         let taken = planned.interface.clone().unwrap();
         play::run(&["ip", "link", "add", &taken, "type", "veth", "peer", "name", "other"]);
         assert_ne!(network::intent(Method::Veth, &"test".parse().unwrap()), planned, "a free name is planned");
-        network::attach(&mut attachment, &Target { agent_pid: inside.pid(), helper_cgroup: None }).unwrap();
+        network::attach(&mut attachment, &Target { agent_pid: inside.pid(), helper_cgroup: None, reserved: &[] })
+            .unwrap();
         assert_ne!(attachment, planned);
         assert!(inside.connects(Internet::ADDRESS, Internet::PORT));
         network::detach(&attachment).unwrap();
@@ -305,7 +287,8 @@ fn a_resolver_on_loopback_is_asked_through_slirp() {
         assert_eq!(network::choose(None).unwrap(), Method::Slirp4netns);
         let _stub = play::echo_datagrams("127.0.0.53");
         let inside = PlayBox::new();
-        let attachment = attach(Method::Slirp4netns, Target { agent_pid: inside.pid(), helper_cgroup: None });
+        let attachment =
+            attach(Method::Slirp4netns, Target { agent_pid: inside.pid(), helper_cgroup: None, reserved: &[] });
         assert_reaches_internet(&inside, Method::Slirp4netns);
         network::detach(&attachment).unwrap();
     });

@@ -97,6 +97,8 @@ impl Internet {
     pub(crate) const HOST_ADDRESS6: &str = "2001:db8::1";
     /// An address of the play-host on an interface of its own, as a bridge of containers would have.
     pub(crate) const SECOND_HOST_ADDRESS: &str = "203.0.113.1";
+    /// An address of the play-host that means something on its link to the internet only.
+    pub(crate) const HOST_LINK_LOCAL: &str = "fe80::5:b0c5";
     pub(crate) const PORT: u16 = 8080;
 
     fn new() -> Self {
@@ -110,6 +112,7 @@ impl Internet {
             run(&[&["ip", "address", "add", address, "dev", "up0"][..], metadata.as_slice()].concat());
         }
         run(&["ip", "link", "set", "up0", "up"]);
+        run(&["ip", "address", "add", &format!("{}/64", Self::HOST_LINK_LOCAL), "dev", "up0", "nodad"]);
         run(&["ip", "address", "add", "203.0.113.1/24", "dev", "lo"]);
         let far = |arguments: &[&str]| run(&[&["nsenter", "--target", &pid, "--net", "ip"], arguments].concat());
         far(&["link", "set", "lo", "up"]);
@@ -125,6 +128,36 @@ impl Internet {
             host_connects(Self::ADDRESS, Self::PORT) && host_connects(Self::ADDRESS6, Self::PORT)
         });
         Self { _server: server, _files: own_files() }
+    }
+}
+
+/// A machine on a network of its own behind the host, as a container on a bridge is: the host has the first address of the
+/// network, the machine the second. It runs the same server as the internet.
+pub(crate) struct Neighbor(Guard);
+
+impl Neighbor {
+    /// `network` is the first three parts of its addresses.
+    pub(crate) fn new(interface: &str, network: &str) -> Self {
+        let child = Command::new("unshare").args(["--net", "/usr/bin/python3", "-c", SERVER]).spawn().unwrap();
+        let pid = child.id().to_string();
+        let made = Self(Guard(child));
+        wait_for("a neighbor", || namespace("self", "net") != namespace(&pid, "net"));
+        run(&["ip", "link", "add", interface, "type", "veth", "peer", "name", "eth0", "netns", &pid]);
+        run(&["ip", "address", "add", &format!("{network}.1/24"), "dev", interface]);
+        run(&["ip", "link", "set", interface, "up"]);
+        let inside = |arguments: &[&str]| run(&[&["nsenter", "--target", &pid, "--net", "ip"], arguments].concat());
+        inside(&["address", "add", &format!("{network}.2/24"), "dev", "eth0"]);
+        inside(&["link", "set", "eth0", "up"]);
+        inside(&["route", "add", "default", "via", &format!("{network}.1")]);
+        wait_for("its server", || host_connects(&format!("{network}.2"), Internet::PORT));
+        made
+    }
+
+    /// Whether a connection to this place can be made from there.
+    pub(crate) fn connects(&self, address: &str, port: u16) -> bool {
+        let (pid, port) = (self.0.0.id().to_string(), port.to_string());
+        let mut command = Command::new("nsenter");
+        tried(command.args(["--target", &pid, "--net", "/usr/bin/python3", "-c", CONNECT, address, &port]))
     }
 }
 
@@ -202,6 +235,16 @@ impl PlayBox {
         tried(&mut self.command(&["/usr/bin/python3", "-c", CONNECT, address, &port.to_string()]))
     }
 
+    /// The same with a socket that is bound to the box's interface, which any program may do.
+    pub(crate) fn connects_by_interface(&self, address: &str, port: u16) -> bool {
+        tried(&mut self.command(&["/usr/bin/python3", "-c", CONNECT_BOUND, address, &port.to_string()]))
+    }
+
+    /// Whether the kernel takes a datagram to this place, from a socket that is bound to the box's interface.
+    pub(crate) fn sends(&self, address: &str, port: u16) -> bool {
+        tried(&mut self.command(&["/usr/bin/python3", "-c", SEND_BOUND, address, &port.to_string()]))
+    }
+
     /// Whether a datagram to this place comes back.
     pub(crate) fn datagram_answered(&self, address: &str, port: u16) -> bool {
         tried(&mut self.command(&["/usr/bin/python3", "-c", DATAGRAM, address, &port.to_string()]))
@@ -234,6 +277,24 @@ impl PlayBox {
 const CONNECT: &str = "
 import socket, sys
 try: socket.create_connection((sys.argv[1], int(sys.argv[2])), 1).close()
+except OSError: sys.exit(3)
+";
+
+const CONNECT_BOUND: &str = "
+import socket, sys
+family, kind, _, _, address = socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM)[0]
+s = socket.socket(family, kind); s.settimeout(1)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'eth0\\0')
+try: s.connect(address)
+except OSError: sys.exit(3)
+";
+
+const SEND_BOUND: &str = "
+import socket, sys
+family, kind, _, _, address = socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_DGRAM)[0]
+s = socket.socket(family, kind)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'eth0\\0')
+try: s.sendto(b'hello', address)
 except OSError: sys.exit(3)
 ";
 
@@ -318,6 +379,18 @@ pub(crate) fn tables() -> String {
     succeed(Command::new("nft").args(["list", "tables"]))
 }
 
+/// Our rules on the play-host, without what changes by itself.
+pub(crate) fn table() -> String {
+    let listed =
+        Command::new("nft").args(["--terse", "--stateless", "list", "table", "inet", "strongbox"]).output().unwrap();
+    String::from_utf8_lossy(&listed.stdout).into_owned()
+}
+
+/// Whether an interface of the play-host is switched on.
+pub(crate) fn is_up(interface: &str) -> bool {
+    succeed(Command::new("ip").args(["-o", "link", "show", "up"])).contains(&format!(" {interface}@"))
+}
+
 /// Switches forwarding in the play-host only: the setting belongs to the network namespace.
 pub(crate) fn set_forwarding(value: &str) {
     assert!(std::env::var_os(STAGE).is_some(), "never on the real host");
@@ -363,7 +436,7 @@ fn namespace(process: &str, kind: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{process}/ns/{kind}")).ok()
 }
 
-fn wait_for(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
         assert!(Instant::now() < deadline, "{what} did not come up");
