@@ -18,6 +18,9 @@ use crate::system;
 /// Our own address on our only network link.
 pub const ADDRESS: &str = "198.51.100.1";
 
+/// Another address of it. A box that gets out by `pasta` has the first one itself.
+pub const SECOND_ADDRESS: &str = "203.0.113.1";
+
 /// The address of the far end of our only network link.
 pub const UPSTREAM: &str = "198.51.100.7";
 
@@ -145,6 +148,8 @@ fn link_upstream(user: Option<&User>) -> Result<()> {
     run("ip", &["link", "add", "sbtest0", "type", "veth", "peer", "name", "sbtest1", "netns", &pid])?;
     run("ip", &["address", "add", &format!("{ADDRESS}/24"), "dev", "sbtest0"])?;
     run("ip", &["link", "set", "sbtest0", "up"])?;
+    // In a house the address of the suite before may still be there.
+    let _ = run("ip", &["address", "add", &format!("{SECOND_ADDRESS}/32"), "dev", "lo"]);
     run("ip", &["route", "add", "default", "via", UPSTREAM])?;
     // A setting of the network namespace: boxes of root get out by cables.
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("forwarding packets")?;

@@ -85,7 +85,7 @@ impl World {
             ("BOX_CANARY_PATH", canary.join("canary").display().to_string()),
             ("BOX_CANARY_DIR", canary.display().to_string()),
             ("BOX_HOST_TCP_PORT", self.host_port.to_string()),
-            ("BOX_HOST_ADDRESS", isolation::ADDRESS.to_owned()),
+            ("BOX_HOST_ADDRESSES", format!("{},{}", isolation::ADDRESS, isolation::SECOND_ADDRESS)),
             ("BOX_UPSTREAM", format!("{}:{}", isolation::UPSTREAM, isolation::UPSTREAM_PORT)),
             ("BOX_HOST_ABSTRACT", self.abstract_name.clone()),
             ("BOX_API_PORT", self.api_port.to_string()),
