@@ -49,14 +49,16 @@ pub(crate) struct Prepared {
     pub(crate) network: Chosen,
     pub(crate) workload: User,
     pub(crate) grants: Vec<Grant>,
+    /// Why some of these make the host's files less safe. Looked for before an agent waits.
+    privileged: Vec<String>,
     seccomp: Vec<Vec<u8>>,
 }
 
 impl Prepared {
     /// What is known of a box that was made earlier.
     pub(crate) fn remembered(spec: &BoxSpec, image_name: String, network: Chosen, workload: User) -> Self {
-        let (image, grants, seccomp) = (ImageFacts::default(), Vec::new(), Vec::new());
-        Self { spec: spec.clone(), image_name, image, network, workload, grants, seccomp }
+        let (image, grants, privileged, seccomp) = (ImageFacts::default(), Vec::new(), Vec::new(), Vec::new());
+        Self { spec: spec.clone(), image_name, image, network, workload, grants, privileged, seccomp }
     }
 
     /// The filters that every command installs.
@@ -85,8 +87,12 @@ pub(crate) async fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
         remote::check(spec)?;
     }
     let reference = reference::asked(spec, &inner.settings.image)?;
-    let (policy, mounts) = (inner.mount_policy.clone(), spec.mounts.clone());
-    let grants = blocking(move || mounts.iter().map(|mount| policy.grant(mount)).collect::<Result<Vec<_>>>()).await?;
+    let (policy, asked) = (inner.mount_policy.clone(), spec.clone());
+    let look = move || {
+        let grants = asked.mounts.iter().map(|mount| policy.grant(mount)).collect::<Result<Vec<_>>>()?;
+        Ok((privileged_files(&asked, &grants), grants))
+    };
+    let (privileged, grants) = blocking(look).await?;
     if inner.mounts == Mounts::Bound {
         check_sources(inner, &grants)?;
     }
@@ -94,7 +100,7 @@ pub(crate) async fn prepare(inner: &Inner, spec: &BoxSpec) -> Result<Prepared> {
     let (image_name, image) = (reference.to_string(), inner.images().ensure(&reference).await?);
     let workload = inner.facts.workload(spec.user);
     let seccomp = seccomp::programs(spec.syscalls)?;
-    Ok(Prepared { spec: spec.clone(), image_name, image, network, workload, grants, seccomp })
+    Ok(Prepared { spec: spec.clone(), image_name, image, network, workload, grants, privileged, seccomp })
 }
 
 fn check_sources(inner: &Inner, grants: &[Grant]) -> Result<()> {
@@ -280,7 +286,7 @@ pub(crate) async fn move_in(inner: &std::sync::Arc<Inner>, standing: Standing, p
 }
 
 fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<Made> {
-    let Prepared { spec, image, network, workload, grants, seccomp, .. } = prepared;
+    let Prepared { spec, image, network, workload, grants, privileged, seccomp, .. } = prepared;
     let Standing { directory, record, container, knocked, root_quota, listener } = standing;
     let Knocked { control, agent, pidfd, uid, gid } = knocked;
     let mut baggage = Baggage::default();
@@ -290,7 +296,6 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
     fault::point("engine_journal_made");
     let places = container::places(&spec, workload, &image.volumes);
     let places = places.into_iter().map(|place| set_size(inner, agent.pid, place)).collect();
-    let privileged = privileged_files(&spec, &grants);
     let sights = show_mounts(inner, &spec, grants, &pidfd, (uid, gid))?;
     fault::point("engine_mounts_attached");
     let mut told = lodging::lodging(&spec, workload, &image.volumes, sights, seccomp);

@@ -56,6 +56,8 @@ struct Prepared {
 /// Makes a box. On an error the caller removes, by the record, whatever had been made.
 pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<Made> {
     let mut prepared = prepare(inner, id, spec)?;
+    // Before an agent waits: a tree may be large.
+    let privileged = privileged_files(spec, &prepared.grants);
     let mut record = Record {
         id: id.clone(),
         cgroup: format!("nsjail-{}", inner.instance.name_of(id)),
@@ -82,7 +84,6 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     record::write(&record, &directory)?;
     fault::point("jail_agent_admitted");
     verify_namespaces(agent_pid)?;
-    let privileged = privileged_files(spec, &prepared.grants);
     let mut sights = host_sights(inner, spec, &prepared)?;
     sights.extend(show_mounts(inner, spec, std::mem::take(&mut prepared.grants), &ids, &pidfd)?);
     fault::point("jail_mounts_attached");
