@@ -152,9 +152,7 @@ async fn unrecorded() -> Result<()> {
         let answer = client.post("/v1/sessions/s/exec", &json!({ "cmd": line })).await?;
         refused += usize::from(answer.status == 507);
     }
-    ensure!(refused > 0, "the disk was not full");
     let ready = client.get("/readyz").await?;
-    ensure!(ready.status == 503, "{ready:?}");
     let mut log = String::new();
     for file in std::fs::read_dir(disk.server.state().join("audit"))? {
         log += &String::from_utf8_lossy(&std::fs::read(file?.path())?);
@@ -163,6 +161,8 @@ async fn unrecorded() -> Result<()> {
         let name = ran?.file_name().to_string_lossy().into_owned();
         ensure!(log.contains(&name), "{name} ran, and the audit log does not hold it");
     }
+    ensure!(refused > 0, "the disk was not full");
+    ensure!(ready.status == 503, "{ready:?}");
     std::fs::remove_file(disk.ballast())?;
     eventually("commands to run again", || async {
         let answer = client.post("/v1/sessions/s/exec", &json!({ "cmd": "true" })).await?;
