@@ -38,7 +38,6 @@ pub(crate) async fn dismantle(
 ) -> Result<()> {
     kill(record, live);
     fault::point("engine_killed");
-    places.client.ping().await?;
     match (&record.container, owner) {
         (Some(container), _) => remove(places.client, container).await?,
         // It died between asking for the container and writing down what it is called: it is found by its name, and by
