@@ -67,12 +67,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Unary<T> {
     }
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Streamed<T> {
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequest<S> for Streamed<T> {
     type Rejection = StreamError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, StreamError> {
         let mut incoming = Incoming::new(request.into_body());
-        match incoming.next().await.map_err(StreamError)? {
+        let message = incoming.next().await;
+        incoming.read_to_end().await;
+        match message.map_err(StreamError)? {
             Some(message) => Ok(Self(message)),
             None => Err(StreamError(RpcError::new(Code::InvalidArgument, "the request has no message"))),
         }

@@ -1,9 +1,15 @@
 //! Messages that a client streams to us.
 
+use std::time::Duration;
+
 use axum::body::{Body, BodyDataStream};
 use box_e2b_wire::{Code, Decoder, EnvelopeKind, RpcError};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+/// How long the end of a request may come after its message.
+const END_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The messages of a request, one after the other. At most one is held.
 #[derive(Debug)]
@@ -16,6 +22,13 @@ impl Incoming {
     /// Those of a body.
     pub(crate) fn new(body: Body) -> Self {
         Self { body: body.into_data_stream(), decoder: Decoder::default() }
+    }
+
+    /// Reads what follows the last message, which is the end of the body. hyper closes a connection whose request was not read to its
+    /// end, and the client's pool may have taken the connection for the next request by then.
+    pub(crate) async fn read_to_end(&mut self) {
+        // A client that keeps its request open gets its answer all the same.
+        let _ = timeout(END_TIME_MAX, async { while let Some(Ok(_)) = self.body.next().await {} }).await;
     }
 
     /// The next message; nothing when the client has said everything.

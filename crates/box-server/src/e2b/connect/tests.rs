@@ -53,6 +53,24 @@ async fn an_error_before_a_stream_is_its_end() {
     assert_eq!(read(error.into_response()).await[0].1["error"]["code"], "invalid_argument");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_request_of_a_stream_is_read_to_its_end() {
+    let pieces = |rest: streams::BoxStream<'static, Bytes>| {
+        let first = streams::once(async { Bytes::from(enveloped(&json!([7]))) });
+        Body::from_stream(first.chain(rest).map(Ok::<_, std::io::Error>))
+    };
+    let (sender, is_read) = tokio::sync::oneshot::channel();
+    let end = streams::once(async move {
+        sender.send(()).unwrap();
+        Bytes::new()
+    });
+    let taken = Streamed::<Value>::from_request(request(pieces(end.boxed())), &()).await.unwrap();
+    assert_eq!(taken.0, json!([7]));
+    is_read.await.expect("the end of the request was read");
+    let taken = Streamed::<Value>::from_request(request(pieces(streams::pending().boxed())), &()).await.unwrap();
+    assert_eq!(taken.0, json!([7]), "a request that stays open is answered too");
+}
+
 #[tokio::test]
 async fn a_message_is_taken_bare_or_in_its_envelope() {
     let Unary(value) = Unary::<Value>::from_request(request(r#"{"a":1}"#), &()).await.unwrap();
