@@ -88,6 +88,8 @@ pub const QUERY_ID_CHARS_MAX: usize = 128;
 pub const CAPABILITIES_AGE_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 /// Longest that a readiness check waits for the backend before it answers with the last known state.
 pub const LOOK_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+/// The same while nothing is known of the backend yet: on a busy machine the first look takes longer.
+pub const FIRST_LOOK_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Skills that one box shows. Others want to mount too.
 pub const SKILLS_MOUNTED_MAX: usize = 24;

@@ -323,7 +323,9 @@ impl Service {
                 found = inner.capabilities.get(probe) => found.ok(),
             }
         });
-        let found = tokio::time::timeout(limits::LOOK_TIME_MAX, looking).await.ok().and_then(Result::ok).flatten();
+        let is_known = self.inner.capabilities.last().is_some();
+        let patience = if is_known { limits::LOOK_TIME_MAX } else { limits::FIRST_LOOK_TIME_MAX };
+        let found = tokio::time::timeout(patience, looking).await.ok().and_then(Result::ok).flatten();
         let mut found = found.or_else(|| self.inner.capabilities.last()).unwrap_or_else(|| unknown(&self.inner));
         let name = self.inner.backend.name();
         if found.available {

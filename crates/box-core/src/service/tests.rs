@@ -348,7 +348,7 @@ async fn a_backend_that_does_not_answer_keeps_nobody_waiting() {
     let asked_at = tokio::time::Instant::now();
     let status = service.status(&caller).await.unwrap();
     assert!(!status.available && status.reason.unwrap().contains("has not answered yet"), "nothing is known");
-    assert_eq!(asked_at.elapsed(), limits::LOOK_TIME_MAX, "by the clock of the test");
+    assert_eq!(asked_at.elapsed(), limits::FIRST_LOOK_TIME_MAX, "by the clock of the test");
     service.stop(StopMode::KeepAll).await.unwrap();
     let backend = Arc::new(Barren::default());
     let store: Arc<dyn Store> = Arc::new(Memory::default());
