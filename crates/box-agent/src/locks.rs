@@ -1,6 +1,6 @@
 //! Watches how many record locks the processes of the box hold.
 //!
-//! The kernel charges their memory to nobody and has no limit for them, so a box without this could take all memory of the host. A look
+//! The kernel neither charges their memory to a cgroup nor limits them, so a box could take all memory of the host. A look
 //! makes the kernel wait for all processors, so it is taken only after the box has spent time in the kernel.
 
 use std::fs::File;
@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Time in the kernel after which a look is due.
 const SYSTEM_US_MIN: u64 = 250_000;
 
-/// Where nobody counts that time, every so many times are.
+/// Where that time is not known, a look is due every so many turns.
 const TURNS_PER_LOOK: u64 = 5;
 
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ fn system_us(tracker: &Tracker) -> Option<u64> {
 }
 
 /// Record locks of processes of the box, counted up to a little more than it may hold. Those that belong to an open file instead of a
-/// process are told of all boxes alike; the filter refuses them.
+/// process appear for all boxes alike; the filter refuses them.
 fn locks() -> Option<usize> {
     let lines = BufReader::new(File::open("/proc/locks").ok()?).split(b'\n').map_while(Result::ok);
     Some(lines.filter(|line| is_record_lock(line)).take(LOCKS_MAX + 1).count())

@@ -50,10 +50,10 @@ struct Request {
     owner: Option<u32>,
 }
 
-/// Forks the first process of a box, as the owner of its namespaces: the kernel charges them to whoever makes them.
+/// Forks the first process of a box, as the owner of its namespaces: the kernel charges them to the user that makes them.
 fn fork(request: &Request, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<(i32, OwnedFd)>> {
     let Some(owner) = request.owner else { return sys::fork_box(request.namespaces, cgroup) };
-    // Keeps all capabilities while this process is somebody else. A new user namespace starts without this bit.
+    // Keeps all capabilities while this process has another user id. A new user namespace starts without this bit.
     rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
     rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(owner), Uid::ROOT)?;
     let forked = sys::fork_box(request.namespaces, cgroup);

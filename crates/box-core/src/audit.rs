@@ -113,7 +113,7 @@ impl AuditLog {
         self.trouble().map_or(Ok(()), |trouble| Err(not_written(&trouble)))
     }
 
-    /// Adds an entry and waits until it is written, for whoever must not act unseen. Does not wait for the disk to be synced.
+    /// Adds an entry and waits until it is written, for callers that must not act unrecorded. Does not wait for a sync of the disk.
     pub async fn record(&self, entry: AuditEntry) -> Result<()> {
         let unrecorded = |reason: String| Error::Unrecorded { reason };
         let (answer, answered) = oneshot::channel();
@@ -127,7 +127,7 @@ impl AuditLog {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tries again to write what is missing. While the log cannot be written nobody acts, so nobody would append.
+    /// Tries again to write what is missing. While the log cannot be written no command starts, so no entry would trigger another try.
     pub async fn retry(&self) {
         // Without a writer there is nothing to try.
         drop(self.send(Order::Retry).await);

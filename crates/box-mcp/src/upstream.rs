@@ -94,7 +94,7 @@ pub enum ConnectError {
 }
 
 impl Upstream {
-    /// Connects a server that talks over two streams, and charges its long messages to somebody. Give it a deadline by dropping it.
+    /// Connects a server that talks over two streams, and charges its long messages to a tenant. Give it a deadline by dropping it.
     pub async fn over_streams<R, W>(
         name: McpServerName,
         reader: R,

@@ -68,7 +68,7 @@ fn make_devices() -> rustix::io::Result<OwnedFd> {
     Ok(site.root)
 }
 
-/// A tree under construction that nobody else can reach.
+/// A tree under construction that no other process can reach.
 struct Site {
     root: OwnedFd,
     /// Directories that are there.

@@ -164,7 +164,7 @@ impl Drop for ThreadOwner {
         let restored = rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)
             .and_then(|()| rustix::thread::set_capabilities_secure_bits(self.secure_bits));
         if restored.is_err() {
-            // A thread of the server that goes on as somebody else would make files that nobody can remove.
+            // A thread of the server that keeps the wrong user id would make files that the server cannot remove.
             std::process::abort();
         }
         // Changing the user made the whole process undumpable, which costs its operator a debugger and nothing else.

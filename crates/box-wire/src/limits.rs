@@ -85,7 +85,7 @@ pub const STARTER_DESCRIPTORS_MAX: usize = 2;
 /// Terminals of one box at once. The kernel has some 3,000 for the whole machine.
 pub const TERMINALS_MAX: u32 = 128;
 
-/// What a starter is told instead of a user id when namespaces belong to whoever forks. No user has it.
+/// Sent to a starter instead of a user id when namespaces keep the owner of the fork. No user has this id.
 pub const NO_OWNER: u32 = u32::MAX;
 
 /// Rows and columns of a terminal.

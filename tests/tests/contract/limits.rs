@@ -301,7 +301,7 @@ async fn a_greedy_box_takes_no_terminals_from_others(ground: Arc<Ground>) -> Res
 }
 
 async fn no_context_for_asynchronous_input_and_output_can_be_made(ground: Arc<Ground>) -> Result<()> {
-    // The kernel has 65,536 of them for the whole machine, and charges them to nobody.
+    // The kernel has 65,536 of them for the whole machine, and charges them to no account.
     let setup = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); context = ctypes.c_long(); \
         print(libc.syscall(206, 1, ctypes.byref(context)), ctypes.get_errno())";
     let answer = ground.plain().await?.argv(&["python3", "-c", setup]).await?.text();
@@ -309,7 +309,7 @@ async fn no_context_for_asynchronous_input_and_output_can_be_made(ground: Arc<Gr
     Ok(())
 }
 
-/// Bytes that a box stores in its own sockets, which nobody reads.
+/// Bytes that a box stores in its own sockets, which are not read.
 const FILL_SOCKETS: &str = "import socket\nheld = []\nstored = 0\nfor _ in range(900):\n \
     held.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))\n held[-1].bind(('127.0.0.1', 0))\n \
     for _ in range(40): held[0].sendto(bytes(4096), held[-1].getsockname())\n\
@@ -326,7 +326,7 @@ async fn buffers_of_sockets_count_as_memory(ground: Arc<Ground>) -> Result<()> {
     Ok(())
 }
 
-/// A lease on a file makes whoever opens it wait until it is given back, for up to 45 seconds each time.
+/// A lease on a file makes every open wait until it is given back, for up to 45 seconds each time.
 async fn no_lease_makes_the_host_wait(ground: Arc<Ground>) -> Result<()> {
     ground.unless(Difference::CopiedMounts)?;
     let source = ground.mount_source()?;
@@ -345,7 +345,7 @@ async fn no_lease_makes_the_host_wait(ground: Arc<Ground>) -> Result<()> {
     Ok(())
 }
 
-/// Takes 180,000 record locks, which are 34 MiB of memory that the kernel charges to nobody.
+/// Takes 180,000 record locks, which are 34 MiB of memory that the kernel charges to no cgroup.
 const LOCK: &str = "import fcntl, struct, time\nheld = []\nfor number in range(60):\n \
     held.append(open('/tmp/lock%d' % number, 'w'))\n for at in range(3000, 0, -1):\n  \
     fcntl.fcntl(held[-1], fcntl.F_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 2 * at, 1, 0))\ntime.sleep(600)";

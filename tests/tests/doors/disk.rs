@@ -52,7 +52,7 @@ async fn output_of_a_tenant_is_kept_within_its_limit(door: &mut Door) -> Result<
     Ok(())
 }
 
-/// A server whose state is on a small disk. Whoever is not root cannot make one.
+/// A server whose state is on a small disk. Only root can make one.
 struct SmallDisk {
     server: TestServer,
 }

@@ -57,20 +57,12 @@ async fn run(options: &RunOptions, intent: &mut Intent) -> Result<Ended, Fault> 
     let own = intent.spec.backend.unwrap_or(BackendName::Native);
     let opened = engine::open_for(&options.engine, own, &intent.spec.image).await?;
     intent.run_as(opened.backend().workload(intent.spec.user));
-    match run_in(&opened, options, intent, &mut signals).await {
-        Ok((ending, Some(handle))) => {
-            opened.close_after(&handle).await?;
-            Ok((ending, Some(handle.guarantees)))
-        }
-        Ok((ending, None)) => {
-            opened.close().await;
-            Ok((ending, None))
-        }
-        Err(fault) => {
-            opened.close().await;
-            Err(fault)
-        }
+    let ran = run_in(&opened, options, intent, &mut signals).await;
+    match &ran {
+        Ok((_, Some(handle))) => opened.close_after(handle).await?,
+        _ => opened.close().await,
     }
+    ran.map(|(ending, handle)| (ending, handle.map(|handle| handle.guarantees)))
 }
 
 /// Runs the command in a new box. The caller destroys the box.

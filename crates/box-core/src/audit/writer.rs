@@ -112,7 +112,7 @@ impl Writer {
         };
         self.missing += 1;
         let told = self.set_trouble(Some(error.to_string()));
-        // Said once; everybody who appends is told too.
+        // Logged once; every append returns the error too.
         if told.is_none() {
             tracing::error!(%error, "the audit log cannot be written; entries are missing until it can be");
         }

@@ -1,4 +1,4 @@
-//! Files that lend rights to whoever runs or opens them, in directories that a box can write to.
+//! Set-id, device and capability files in directories that a box can write to.
 //!
 //! A box cannot make such a file. One that is there before can be changed by the box: the kernel takes its bits away when it is written,
 //! but not when it is mapped into memory. So it is reported, and a floor of `rootfs` refuses the box.
@@ -49,7 +49,7 @@ fn privileged(grant: &Grant) -> Option<String> {
     })
 }
 
-/// Whether a regular file runs with other rights than those of whoever runs it.
+/// Whether a regular file runs with other rights than those of its caller.
 fn lends_rights(stat: &Stat, path: &str) -> bool {
     const SET_ID: u32 = 0o6000;
     const EXECUTE: u32 = 0o111;

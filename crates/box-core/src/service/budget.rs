@@ -158,7 +158,7 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that somebody collects for a tenant until they are whole.
+/// Bytes of a message that are buffered for a tenant until the message is complete.
 #[derive(Debug)]
 pub struct Buffered {
     inner: Arc<Inner>,
@@ -205,10 +205,12 @@ impl Inner {
         let counts = self.budgets.lock();
         let count = &counts[resource as usize];
         let of_tenant = count.by_tenant.get(tenant).copied().unwrap_or(0);
-        match () {
-            () if count.total + more > limits.whole => Err(reached(resource, limits.whole, Bound::Whole)),
-            () if of_tenant + more > limits.tenant => Err(reached(resource, limits.tenant, Bound::Share)),
-            () => Ok(()),
+        if count.total + more > limits.whole {
+            Err(reached(resource, limits.whole, Bound::Whole))
+        } else if of_tenant + more > limits.tenant {
+            Err(reached(resource, limits.tenant, Bound::Share))
+        } else {
+            Ok(())
         }
     }
 

@@ -333,7 +333,7 @@ pub(super) enum Again {
     Ended(Box<End>),
 }
 
-/// Whether a command has ended and nobody but its session needs what it said.
+/// Whether a command has ended and belongs to no managed process.
 fn is_forgettable(exec: &Exec) -> bool {
     !exec.is_running() && exec.process.is_none()
 }

@@ -160,7 +160,7 @@ impl SessionConfig {
         if self.locked.contains(&LockedField::TimeoutSec) {
             return Some(self.timeout_ms(None));
         }
-        // Somebody sits at a terminal; the deadlines of a profile are for commands.
+        // A terminal is used interactively; the deadlines of a profile are for commands.
         let terminal_ms = limits::TERMINAL_TIMEOUT_SEC * 1000;
         let longest_ms = self.timeout_sec_max.saturating_mul(1000);
         match (call.span, call.terminal) {

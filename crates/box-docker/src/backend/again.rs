@@ -57,7 +57,7 @@ impl Inner {
         Ok(Liveness::Running)
     }
 
-    /// Whether a box has a network of ours. Who may be reached by one that the operator made is the operator's to say.
+    /// Whether Strongbox made the network of a box. On a network of the operator it closes nothing.
     fn closes_network(&self, record: &Record) -> bool {
         let has_network = record.spec.as_ref().is_some_and(|spec| spec.network == Network::On);
         has_network && self.settings.network.is_none()

@@ -157,7 +157,7 @@ pub fn adopt(attachment: &Attachment, agent: Process, reserved: &[Subnet]) -> Re
     if attachment.method == Method::Veth { veth::adopt() } else { Ok(()) }
 }
 
-/// Closes the host, metadata services and reserved networks for a container that an engine gave a way out, but for the addresses at
+/// Closes the host, metadata services and reserved networks for a container with a network of its engine, except for the addresses at
 /// which it asks for names.
 pub fn shut_container(pid: u32, resolvers: &[IpAddr], reserved: &[Subnet]) -> Result<()> {
     let (user, net) = of_container(pid)?;

@@ -157,7 +157,7 @@ pub(super) fn address_changes() -> io::Result<OwnedFd> {
     listen(ROUTE, GROUPS_IPV4_AND_IPV6)
 }
 
-/// A socket that becomes readable when somebody changes packet rules of this namespace. Needs root.
+/// A socket that becomes readable when packet rules of this namespace change. Needs root.
 pub(super) fn rule_changes() -> io::Result<OwnedFd> {
     const GROUP_NF_TABLES: u32 = 1 << 6;
     listen(Some(netlink::NETFILTER), GROUP_NF_TABLES)

@@ -23,7 +23,7 @@ pub(super) const METADATA: [&str; 4] = ["169.254.0.0/16", "168.63.129.16/32", "1
 /// The same by IPv6: Amazon's and Google's.
 pub(super) const METADATA6: [&str; 2] = ["fd00:ec2::254/128", "fd20:ce::254/128"];
 
-/// Networks that belong to whoever runs this machine: closed unless the configuration opens them.
+/// Private networks of the operator: closed unless the configuration opens them.
 pub(super) const RESERVED: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
 
 /// The same by IPv6.

@@ -118,7 +118,7 @@ pub(super) fn put_away() -> Result<()> {
     rules::remove_if(|| !routes::interfaces(routes::OURS).iter().any(|interface| is_ours(interface)))
 }
 
-/// Puts rules back that somebody changed.
+/// Restores rules that another program changed.
 pub(super) fn keep_rules() -> Result<()> {
     rules::keep()
 }
@@ -235,7 +235,7 @@ fn cut_all(links: &Links) -> Vec<u32> {
     on
 }
 
-/// Switches interfaces on again, but for those whose boxes ended meanwhile.
+/// Switches interfaces on again, except those whose boxes ended meanwhile.
 fn reconnect(links: &Links, indexes: &[u32]) -> io::Result<()> {
     let ended = switched_off().clone();
     indexes.iter().filter(|index| !ended.contains(index)).try_for_each(|index| unless_gone(links.raise_index(*index)))

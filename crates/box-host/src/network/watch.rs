@@ -40,7 +40,7 @@ pub(super) fn follow(pid: u32, closed: &HostAddresses) -> Result<()> {
         followed.boxes.push(process);
     }
     drop(followed);
-    // What changed since its rules were written was told to nobody.
+    // Addresses that changed since its rules were written.
     let now = HostAddresses::now();
     if now == *closed { Ok(()) } else { refresh(process, &now).map_err(|error| Error::io("follow the host", error)) }
 }

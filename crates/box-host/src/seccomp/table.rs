@@ -246,13 +246,13 @@ const NAMESPACE_FLAGS: u32 = 0x7E02_0000;
 /// Processes and threads, but no namespaces.
 const CLONE: &[Rule] = &[allow(&[masked(0, NAMESPACE_FLAGS, 0)])];
 
-/// Everything but typing into a terminal on behalf of somebody else, and other line disciplines, which are drivers.
+/// Everything but typing into a terminal on behalf of its user, and other line disciplines, which are drivers.
 const IOCTL: &[Rule] = &[refuse(&[is(1, TIOCSTI)]), refuse(&[is(1, TIOCLINUX)]), refuse(&[is(1, TIOCSETD)])];
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541C;
 const TIOCSETD: u32 = 0x5423;
 
-/// Everything but leases, which make whoever opens a file wait, on the host too where it is mounted; and the predecessor of inotify,
+/// Everything but leases, which make every open of the file wait, on the host too where it is mounted; and the predecessor of inotify,
 /// whose watches no account is charged for.
 ///
 /// Locks that belong to an open file answer as in older kernels, so that programs take those of processes: nobody is charged for

@@ -91,7 +91,7 @@ impl Known {
     }
 }
 
-/// Puts the rules back where somebody changed them, and cuts all boxes off until they are back.
+/// Restores rules that another program changed, and cuts all boxes off until they are restored.
 pub(super) fn keep() -> Result<()> {
     let is_settled = |known: &Known| matches!(known, Known::Nothing) || known.is_in_force(netlink::rules_generation());
     let mut cut = CUT.lock().unwrap_or_else(PoisonError::into_inner);

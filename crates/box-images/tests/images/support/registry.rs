@@ -25,7 +25,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// A registry that gives to everybody. Where there is none, the test is skipped.
+    /// A registry without authentication. Where there is none, the test is skipped.
     pub(crate) fn start() -> Option<Self> {
         if !Path::new(PROGRAM).exists() {
             skip(&format!("there is no {PROGRAM}; apt-get install docker-registry"));

@@ -79,7 +79,7 @@ impl Uploads {
         Err(NoUpload::Unexpected)
     }
 
-    /// Takes in a file that has come. Says which file nobody needs: this one, where the build has ended meanwhile, or the one before.
+    /// Takes in a file that has come. Returns the file to remove: this one, where the build has ended meanwhile, or the one before.
     pub(crate) fn finish(
         &self,
         tenant: &TenantId,
