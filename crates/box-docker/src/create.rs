@@ -366,6 +366,7 @@ fn show_mounts(
         grant,
         target: mount.target.clone(),
         mode: mount.mode,
+        origin: mount.origin.clone(),
     };
     let attachments: Vec<Attachment> = spec.mounts.iter().zip(grants).map(attachment).collect();
     box_host::mounts::attach(pidfd.as_fd(), owner, &attachments)

@@ -18,9 +18,9 @@ pub const RANGE_IDS: u32 = 1 << 16;
 
 /// First id that ranges are cut from. Above the ranges of systemd and of `/etc/subuid`, below the ids that are negative as
 /// 32-bit numbers, which some programs and file systems mishandle.
-const FIRST_ID: u32 = 0x7000_0000;
+pub(crate) const FIRST_ID: u32 = 0x7000_0000;
 
-/// Ranges there are. The one behind them is never given to a box: it owns what boxes write into workspaces of the host's root.
+/// Ranges there are. The one behind them is never given to a box: it owns what boxes keep in trees of the service's own.
 const RANGES: u32 = (WORKSPACE_OWNER - FIRST_ID) / RANGE_IDS;
 
 /// The agent's id inside every box. Systems keep it unused, because it was once the error value of 16-bit ids.

@@ -7,7 +7,7 @@ mod skip;
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -118,7 +118,7 @@ fn grant(source: &Path) -> Grant {
 }
 
 fn attachment(source: &Path, target: &str, mode: MountMode) -> Attachment {
-    Attachment { grant: grant(source), target: target.parse().unwrap(), mode }
+    Attachment { grant: grant(source), target: target.parse().unwrap(), mode, origin: Origin::Operator }
 }
 
 fn owner_of(path: &Path) -> (u32, u32) {
@@ -143,7 +143,7 @@ fn the_workload_owns_what_the_owner_of_the_tree_owns() {
     assert_eq!(sights, [Sight { path, device: metadata.dev(), inode: metadata.ino(), read_only: false }]);
     assert_eq!(fs::metadata(house.inside("/workspace")).unwrap().ino(), metadata.ino());
     assert_eq!(owner_of(&house.inside("/workspace")), WORKLOAD);
-    assert_eq!(owner_of(&house.inside("/workspace/roots")), (65534, 65534), "nobody, seen from inside");
+    assert_eq!(owner_of(&house.inside("/workspace/roots")).0, 65534, "no user, seen from inside");
     let options = house.options("/workspace").unwrap();
     assert!(options.contains("rw") && options.contains("nosuid") && options.contains("nodev"), "{options}");
     assert!(house.run(WORKLOAD, "echo hello > /workspace/new").status.success());
@@ -153,20 +153,46 @@ fn the_workload_owns_what_the_owner_of_the_tree_owns() {
 }
 
 #[test]
-fn a_tree_of_the_hosts_root_is_handed_over_only_to_be_written() {
+fn a_tree_of_the_hosts_root_is_the_workloads_and_stays_roots() {
     let Some(house) = House::build() else { return };
     let (written, read) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for tree in [written.path(), read.path()] {
+        fs::write(tree.join("private"), "words").unwrap();
+        fs::write(tree.join("other"), "of another").unwrap();
+        fs::set_permissions(tree, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(tree.join("private"), fs::Permissions::from_mode(0o600)).unwrap();
+        chown(tree.join("private"), None, Some(4321)).unwrap();
+        chown(tree.join("other"), Some(4321), Some(4321)).unwrap();
+    }
     let attachments =
         [attachment(written.path(), "/workspace", MountMode::Rw), attachment(read.path(), "/skills", MountMode::Ro)];
     let sights = house.attach(&attachments).unwrap();
     assert_eq!(sights.iter().map(|sight| sight.read_only).collect::<Vec<_>>(), [false, true]);
-    assert_eq!(owner_of(written.path()), (WORKSPACE_OWNER, WORKSPACE_OWNER));
+    let used =
+        house.run(WORKLOAD, "cd /workspace && mkdir made && echo more >> private && cat private other /skills/*");
+    assert!(used.status.success(), "{used:?}");
+    for line in ["echo x > /workspace/other", "rm -f /workspace/other", "echo x > /skills/private"] {
+        assert!(!house.run(WORKLOAD, line).status.success(), "{line}");
+    }
+    assert_eq!(owner_of(written.path()), (0, 0));
     assert_eq!(owner_of(read.path()), (0, 0));
-    assert!(house.run(WORKLOAD, "mkdir /workspace/made").status.success());
-    assert_eq!(owner_of(&written.path().join("made")), (WORKSPACE_OWNER, WORKSPACE_OWNER));
-    let refused = fs::write(house.inside("/skills/new"), "by root").unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(owner_of(&written.path().join("made")), (0, 0));
+    assert_eq!(owner_of(&written.path().join("private")), (0, 4321));
+    assert_eq!(owner_of(&written.path().join("other")), (4321, 4321));
+    assert!(house.options("/workspace").unwrap().contains("nosuid,nodev"));
     assert!(house.options("/skills").unwrap().starts_with("ro,nosuid,nodev"));
+}
+
+#[test]
+fn what_boxes_keep_in_a_tree_of_the_services_own_is_no_accounts() {
+    let Some(house) = House::build() else { return };
+    let tree = tempfile::tempdir().unwrap();
+    let origin = Origin::Kept(tree.path().to_owned());
+    house.attach(&[Attachment { origin, ..attachment(tree.path(), "/workspace", MountMode::Rw) }]).unwrap();
+    assert!(house.run(WORKLOAD, "mkdir /workspace/made").status.success());
+    for path in [tree.path(), &tree.path().join("made")] {
+        assert_eq!(owner_of(path), (WORKSPACE_OWNER, WORKSPACE_OWNER), "{path:?}");
+    }
 }
 
 #[test]
@@ -187,7 +213,7 @@ fn what_lies_in_another_tree_comes_after_it_and_is_made_where_it_is_missing() {
     assert_eq!(fs::read_to_string(house.inside("/skills/a/note")).unwrap(), "words");
     assert_eq!(fs::read_to_string(house.inside("/workspace/.skills/one/file")).unwrap(), "words");
     for made in [".skills", ".skills/one"] {
-        assert_eq!(owner_of(&outer.path().join(made)), (WORKSPACE_OWNER, WORKSPACE_OWNER), "{made}");
+        assert_eq!(owner_of(&outer.path().join(made)), (0, 0), "{made}");
         assert_eq!(fs::metadata(outer.path().join(made)).unwrap().mode() & 0o7777, 0o755, "{made}");
     }
     assert_eq!(owner_of(&house.inside("/skills/a")), WORKLOAD, "also where only root may make it");

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use box_core::{Error, Grant, MountSpec, Origin, Result};
+use box_core::{Error, Grant, MountSpec, Result};
 use box_host::handover::Baggage;
 use box_host::ids::IdMaps;
 use box_host::mounts::{self, Dwellers, clone_mount, unmappable};
@@ -61,8 +61,7 @@ pub(crate) fn shared(part: &OwnedFd, user_namespace: &OwnedFd, baggage: &mut Bag
     Ok(Tree::Mount(baggage.add(mount)))
 }
 
-/// A granted mount. Where ids can be mapped, the workload is the owner of the tree on the host, and nobody else but root of the box
-/// in a tree of the service's own.
+/// A granted mount. Where ids can be mapped, the workload is the owner of the tree on the host.
 pub(crate) fn granted(
     grant: &Grant,
     mount: &MountSpec,
@@ -77,9 +76,8 @@ pub(crate) fn granted(
     let (Some(user), Some(group)) = (maps.host_user(workload.0), maps.host_group(workload.1)) else {
         return Err(box_wire::Invalid::new("user", workload.0, "an id that the box has").into());
     };
-    let is_ours = matches!(mount.origin, Origin::Kept(_));
-    let root = maps.host_user(0).zip(maps.host_group(0)).filter(|_| is_ours);
-    let mount = mounts::of_grant(grant, mount.mode, Dwellers { workload: (user, group), root })?;
+    let root = maps.host_user(0).zip(maps.host_group(0));
+    let mount = mounts::of_grant(grant, &mount.origin, mount.mode, Dwellers { workload: (user, group), root })?;
     Ok(Tree::Mount(baggage.add(mount)))
 }
 

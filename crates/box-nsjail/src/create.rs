@@ -236,7 +236,12 @@ fn show_mounts(inner: &Inner, spec: &BoxSpec, grants: Vec<Grant>, ids: &Ids, age
     let attachments: Vec<Attachment> = grants
         .into_iter()
         .zip(&spec.mounts)
-        .map(|(grant, mount)| Attachment { grant, target: mount.target.clone(), mode: mount.mode })
+        .map(|(grant, mount)| Attachment {
+            grant,
+            target: mount.target.clone(),
+            mode: mount.mode,
+            origin: mount.origin.clone(),
+        })
         .collect();
     match inner.way {
         Way::Staged => mounts::attach(agent.as_fd(), ids.on_host(spec.user), &attachments),
@@ -245,7 +250,7 @@ fn show_mounts(inner: &Inner, spec: &BoxSpec, grants: Vec<Grant>, ids: &Ids, age
 }
 
 fn sight(attachment: &Attachment) -> Sight {
-    let Attachment { grant, target, mode } = attachment;
+    let Attachment { grant, target, mode, .. } = attachment;
     let read_only = *mode == MountMode::Ro;
     Sight { path: target.clone(), device: grant.device, inode: grant.inode, read_only }
 }

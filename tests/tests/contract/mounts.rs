@@ -14,7 +14,11 @@ use box_tests::{Difference, Ground};
 pub(crate) fn cases() -> Vec<crate::ContractCase> {
     crate::cases![
         files_of_a_box_belong_to_the_owner_of_the_workspace,
-        files_in_a_workspace_of_root_do_not_belong_to_root,
+        a_private_tree_of_root_is_used_and_stays_roots,
+        a_read_only_tree_of_root_is_read_whatever_its_modes,
+        files_of_other_owners_are_read_by_mode_and_never_changed,
+        a_tree_of_an_earlier_version_goes_on,
+        no_box_leaves_rights_of_root_in_a_tree_of_root,
         a_read_only_mount_is_read_only,
         a_single_file_can_be_mounted,
         mounts_can_be_nested_in_any_order,
@@ -60,17 +64,124 @@ async fn files_of_a_box_belong_to_the_owner_of_the_workspace(ground: Arc<Ground>
     Ok(())
 }
 
-async fn files_in_a_workspace_of_root_do_not_belong_to_root(ground: Arc<Ground>) -> Result<()> {
+/// A tree as a program of root leaves it: directories that only root enters, and files that only root reads.
+fn private_tree(ground: &Ground) -> Result<std::path::PathBuf> {
+    let source = ground.mount_source()?;
+    fs::create_dir(source.join("inbox"))?;
+    fs::write(source.join("inbox/attachment"), "words")?;
+    for (path, mode) in [("", 0o700), ("inbox", 0o700), ("inbox/attachment", 0o600)] {
+        fs::set_permissions(source.join(path), fs::Permissions::from_mode(mode))?;
+    }
+    Ok(source)
+}
+
+/// Who owns what lies in a tree, the tree itself included.
+fn owners(tree: &Path) -> Result<std::collections::BTreeMap<std::path::PathBuf, (u32, u32)>> {
+    let mut found = std::collections::BTreeMap::new();
+    let mut pending = vec![tree.to_owned()];
+    while let Some(path) = pending.pop() {
+        let metadata = fs::symlink_metadata(&path)?;
+        if metadata.is_dir() {
+            pending.extend(fs::read_dir(&path)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?);
+        }
+        found.insert(path, (metadata.uid(), metadata.gid()));
+    }
+    Ok(found)
+}
+
+/// Two boxes, one after the other, as two requests of a program that keeps its directory.
+async fn a_private_tree_of_root_is_used_and_stays_roots(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::CopiedMounts)?;
+    let source = private_tree(&ground)?;
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    for count in 1..=2 {
+        let one = ground.make(&with(vec![mount(&source, "/workspace", MountMode::Rw)?])).await?;
+        one.check("cd /workspace && cat inbox/attachment && echo more >> inbox/attachment").await?;
+        one.check("cd /workspace && mkdir -p outbox && echo answer >> outbox/file && chmod 600 outbox/file").await?;
+        one.check("cd /workspace && mv outbox/file outbox/moved && ln outbox/moved outbox/file && rm outbox/moved")
+            .await?;
+        ensure!(fs::read_to_string(source.join("outbox/file"))?.lines().count() == count);
+        ground.backend.destroy(&one.handle).await?;
+        let strangers: Vec<_> = owners(&source)?.into_iter().filter(|(_, owner)| *owner != own).collect();
+        ensure!(strangers.is_empty(), "{strangers:?}");
+    }
+    let git = "if command -v git >/dev/null; then cd /workspace && git init -q . && git status --short; fi";
+    let one = ground.make(&with(vec![mount(&source, "/workspace", MountMode::Rw)?])).await?;
+    one.check(git).await.map(drop)
+}
+
+async fn a_read_only_tree_of_root_is_read_whatever_its_modes(ground: Arc<Ground>) -> Result<()> {
+    let source = private_tree(&ground)?;
+    let before = owners(&source)?;
+    let one = ground.make(&with(vec![mount(&source, "/mnt/data", MountMode::Ro)?])).await?;
+    ensure!(one.check("cat /mnt/data/inbox/attachment").await? == "words");
+    ensure!(owners(&source)? == before, "owners changed");
+    Ok(())
+}
+
+async fn files_of_other_owners_are_read_by_mode_and_never_changed(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::CopiedMounts)?;
     if !is_root() {
-        return skip("only root can own such a workspace");
+        return skip("only root can give files away");
     }
     let source = ground.mount_source()?;
-    fs::write(source.join("given"), "readable")?;
+    for (name, owner, group, mode) in
+        [("grouped", 0, 4242, 0o640), ("shown", 4242, 4242, 0o666), ("hidden", 4242, 0, 0o600)]
+    {
+        fs::write(source.join(name), name)?;
+        chown(source.join(name), Some(owner), Some(group))?;
+        fs::set_permissions(source.join(name), fs::Permissions::from_mode(mode))?;
+    }
+    let before = owners(&source)?;
     let one = ground.make(&with(vec![mount(&source, "/workspace", MountMode::Rw)?])).await?;
-    ensure!(one.check("cat /workspace/given").await? == "readable");
-    one.check("echo new > /workspace/new").await?;
-    let uid = fs::metadata(source.join("new"))?.uid();
-    ensure!(uid > 65535, "a file of the box belongs to {uid} on the host");
+    ensure!(one.check("cd /workspace && echo -n + >> grouped && cat grouped shown").await? == "grouped+shown");
+    for line in
+        ["cat hidden", "echo x > shown", "rm -f shown", "mv shown x", "chmod 600 shown", "ln shown x", "chown 0 shown"]
+    {
+        ensure!(!one.shell(&format!("cd /workspace && {line}")).await?.succeeded(), "{line}");
+    }
+    ensure!(owners(&source)? == before, "{:?}", owners(&source)?);
+    Ok(())
+}
+
+/// Earlier versions gave the directory itself to a reserved id, and root kept what was in it.
+async fn a_tree_of_an_earlier_version_goes_on(ground: Arc<Ground>) -> Result<()> {
+    if !is_root() {
+        return skip("only root had its directories given away");
+    }
+    let source = ground.mount_source()?;
+    let reserved = box_host::WORKSPACE_OWNER;
+    fs::write(source.join("of-root"), "root")?;
+    fs::write(source.join("of-box"), "box")?;
+    for path in [&source, &source.join("of-box")] {
+        chown(path, Some(reserved), Some(reserved))?;
+    }
+    let one = ground.make(&with(vec![mount(&source, "/workspace", MountMode::Rw)?])).await?;
+    one.check("cd /workspace && cat of-root of-box && echo new > new && echo more >> of-box").await?;
+    ensure!(fs::metadata(source.join("of-root"))?.uid() == 0);
+    Ok(())
+}
+
+/// Everything that [`PLANT`] tries, below directories whose group is inherited, and as everyone whom a box has.
+async fn no_box_leaves_rights_of_root_in_a_tree_of_root(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::CopiedMounts)?;
+    let source = ground.mount_source()?;
+    for capable in [false, true] {
+        let place = source.join(format!("capable-{capable}"));
+        fs::create_dir(&place)?;
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o2777))?;
+        let mounts = vec![mount(&source, "/workspace", MountMode::Rw)?];
+        let one = ground.make(&BoxSpec { root_capabilities: capable, ..with(mounts) }).await?;
+        let program = PLANT.replace("PLACE", &format!("/workspace/capable-{capable}"));
+        let worked = one.argv(&["python3", "-c", &program]).await?;
+        ensure!(worked.succeeded(), "{}", worked.errors());
+        ensure!(worked.text().lines().all(|way| way == "mkdir"), "{}", worked.text());
+        let found = dangerous(&place)?;
+        ensure!(found.is_empty(), "capable {capable}: {found:?}");
+    }
+    let own = rustix::process::geteuid().as_raw();
+    let strangers: Vec<_> = owners(&source)?.into_iter().filter(|(_, owner)| owner.0 != own).collect();
+    ensure!(strangers.is_empty(), "{strangers:?}");
     Ok(())
 }
 

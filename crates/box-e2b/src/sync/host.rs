@@ -29,9 +29,7 @@ impl Tree {
             let reason = "it became another directory while it was looked at".to_owned();
             return Err(Error::MountDenied { path: grant.path.display().to_string(), reason });
         }
-        // What a box makes never belongs to root of this host.
-        let given = |id: u32| if id == 0 { box_host::WORKSPACE_OWNER } else { id };
-        let owner = rustix::process::geteuid().is_root().then(|| (given(grant.uid), given(grant.gid)));
+        let owner = rustix::process::geteuid().is_root().then_some((grant.uid, grant.gid));
         Ok(Self { root, owner, path: grant.path })
     }
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
-use box_core::{Error, Grant, MountMode, Result};
+use box_core::{Error, Grant, MountMode, Origin, Result};
 use box_wire::plan::{Attaching, Placing, Sight};
 use box_wire::{GuestPath, Invalid, Kind, User};
 use rustix::fs::{Mode, OFlags};
@@ -26,6 +26,8 @@ pub struct Attachment {
     pub target: GuestPath,
     /// What may be done with it.
     pub mode: MountMode,
+    /// Who asked for it.
+    pub origin: Origin,
 }
 
 /// Puts mounts into the mount namespace of a process, which a descriptor names: the first one of a container that has not run
@@ -83,7 +85,7 @@ fn parents_first(attachments: &[Attachment]) -> Vec<&Attachment> {
 /// The mount of an attachment, which gives nobody more rights than it should from the first moment on.
 fn restricted(attachment: &Attachment, workload: (u32, u32)) -> Result<OwnedFd> {
     // Root of a container is not root of a box of ours, and owns nothing here.
-    let mount = of_grant(&attachment.grant, attachment.mode, Dwellers { workload, root: None })?;
+    let mount = of_grant(&attachment.grant, &attachment.origin, attachment.mode, Dwellers { workload, root: None })?;
     let always = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let attributes = match attachment.mode {
         MountMode::Ro => always | libc::MOUNT_ATTR_RDONLY,
