@@ -1,4 +1,5 @@
 //! MCP over HTTP: `/mcp` for all servers of the caller's tenant, `/mcp/{server}` for one of them, `/mcp/box` for our own tools.
+//! The last two are also found with `/mcp` behind them.
 //!
 //! Each address speaks streamable HTTP, and to clients that know nothing newer the two-way scheme of 2024-11-05: they open the same
 //! address as a stream of events and are told where to post. Who the caller is stands in the request ([`Caller`], put there by
@@ -7,6 +8,7 @@
 mod identity;
 mod letters;
 mod pace;
+mod plain;
 mod sessions;
 
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::gateway::{Around, Gateway, Upstreams, View};
+use crate::gateway::{Absence, Around, Gateway, Upstreams, View};
 use crate::own::{Computer, Own};
 
 pub use pace::Pace;
@@ -40,6 +42,10 @@ use sessions::{Bound, Sessions};
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// How often a stream without news shows that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// When a client may come back for a server that is starting.
+const RETRY_AFTER_SEC: u64 = 2;
+/// Most names of servers in one message.
+const NAMES_MAX: usize = 16;
 /// The session of our own tools when the client names none.
 const OWN_SESSION: &str = "mcp";
 /// Where a client names its session.
@@ -94,6 +100,9 @@ impl Door {
             .route("/mcp", any(all))
             .route("/mcp/box", any(own))
             .route("/mcp/{server}", any(one))
+            // Some clients put /mcp behind whatever address they are given.
+            .route("/mcp/box/mcp", any(own))
+            .route("/mcp/{server}/mcp", any(one))
             .with_state(self.clone())
     }
 
@@ -151,10 +160,7 @@ impl Door {
         // A session that exists goes on while its server is started again.
         let begins = asked.session_id.is_none() && !request.headers().contains_key(SESSION_HEADER);
         if begins && !self.is_there(&endpoint, &caller) {
-            return refuse(
-                StatusCode::NOT_FOUND,
-                "no server of that name is connected that you may use; see strongbox mcp ls",
-            );
+            return self.not_there(&endpoint, &caller);
         }
         forget_secrets(request.headers_mut());
         let owner = Owner::new(&caller, endpoint.clone());
@@ -198,6 +204,28 @@ impl Door {
         alive && caller.mcp.allows_some_of(name.as_str())
     }
 
+    /// Says why there is nothing at an address. Who may not use a server is answered as if there were none.
+    fn not_there(&self, endpoint: &Endpoint, caller: &Caller) -> Response {
+        let Endpoint::Servers(View::One(name)) = endpoint else {
+            return refuse(StatusCode::NOT_FOUND, "your token does not allow the tools of /mcp/box; see --mcp-allow");
+        };
+        let upstreams = &*self.inner.upstreams;
+        if let Some(absence) = Absence::of(upstreams, caller, name.as_str()) {
+            let mut refusal = refuse(StatusCode::SERVICE_UNAVAILABLE, &absence.to_string());
+            if absence.passes() {
+                refusal.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER_SEC.into());
+            }
+            return refusal;
+        }
+        let defined = upstreams.defined(caller);
+        let usable = defined.iter().map(|(name, _)| name.as_str()).filter(|name| caller.mcp.allows_some_of(name));
+        let usable: Vec<&str> = usable.take(NAMES_MAX).collect();
+        let known =
+            if usable.is_empty() { "none is defined".to_owned() } else { format!("there is {}", usable.join(", ")) };
+        let reason = format!("no MCP server is called {name}: {known}; define one with `strongbox mcp add`");
+        refuse(StatusCode::NOT_FOUND, &reason)
+    }
+
     async fn serve<S, H>(&self, owner: Owner, handler: H, asked: Asked, request: Request) -> Response
     where
         S: ServerHandler,
@@ -210,7 +238,7 @@ impl Door {
         }
     }
 
-    async fn streamable<S, H>(&self, owner: Owner, handler: H, request: Request) -> Response
+    async fn streamable<S, H>(&self, owner: Owner, handler: H, mut request: Request) -> Response
     where
         S: ServerHandler,
         H: Fn() -> S + Send + Sync + 'static,
@@ -219,6 +247,10 @@ impl Door {
         let begins = request.method() == Method::POST && !request.headers().contains_key(SESSION_HEADER);
         if begins && self.inner.sessions.is_full() {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many clients are connected; try again later");
+        }
+        let wants_json = request.method() == Method::POST && plain::is_wanted(request.headers());
+        if wants_json {
+            plain::accept_events(request.headers_mut());
         }
         // Host and origin were checked by whoever let the request in.
         let config = StreamableHttpServerConfig::default()
@@ -236,7 +268,7 @@ impl Door {
         if ends && answer.status() == StatusCode::ACCEPTED {
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
-        answer
+        if wants_json { plain::collect(answer).await } else { answer }
     }
 }
 

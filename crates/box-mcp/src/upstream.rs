@@ -12,6 +12,7 @@ mod http;
 mod in_flight;
 mod letters;
 mod lists;
+mod reason;
 mod resources;
 mod tap;
 mod wire;
@@ -88,6 +89,14 @@ pub enum ConnectError {
     /// It is ready, but does not say what it offers.
     #[error("the server answered the handshake but not tools/list: {0}")]
     List(String),
+    /// A remote one cannot be reached, or does not speak MCP.
+    #[error("cannot connect to the MCP server at {origin}: {reason}; check its url, and that it runs")]
+    Remote {
+        /// Where it is, without what may be secret in its address.
+        origin: String,
+        /// What went wrong.
+        reason: String,
+    },
     /// Its address cannot be used.
     #[error("{0}")]
     Address(String),
@@ -117,7 +126,8 @@ impl Upstream {
         let connected = Self::connect(name.clone(), remote.transport()?, Garbage::default(), tasks).await;
         let Err(ConnectError::Handshake(refused)) = connected else { return connected };
         // Whoever is no old one either is told what was wrong first.
-        Self::over_letters(name, remote, tasks).await.map_err(|_| ConnectError::Handshake(refused))
+        let unreachable = |_| ConnectError::Remote { origin: remote.origin(), reason: refused };
+        Self::over_letters(name, remote, tasks).await.map_err(unreachable)
     }
 
     /// Connects a server elsewhere, over the server-sent events of 2024-11-05.
@@ -138,7 +148,7 @@ impl Upstream {
         let wire = Arc::new(Wire::new(name));
         let tap = Tap::new(transport, Arc::clone(&wire));
         let handshake = rmcp::serve_client(Asked::new(Arc::clone(&wire)), tap).await;
-        let running = handshake.map_err(|error| ConnectError::Handshake(clean(&error.to_string(), 1000)))?;
+        let running = handshake.map_err(|error| ConnectError::Handshake(clean(&reason::of(&error), 1000)))?;
         let info = running.peer().peer_info();
         let capabilities = info.as_deref().map(|info| info.capabilities.clone()).unwrap_or_default();
         let inner = Inner {

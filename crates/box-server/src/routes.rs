@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::routing::{any, get};
 use box_core::Scope;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -165,7 +165,13 @@ pub(crate) fn router(app: App, mcp_door: Option<Router>) -> Router {
     let relay: Router<App> = relay_routes().into();
     let admin: Router<App> = admin_routes().route_layer(guarded(Scope::Admin)).into();
     // Another house's routes, which we only guard: what is said there is not in the document.
-    let mcp_door = mcp_door.map(|door| door.with_state(()).route_layer(guarded(Scope::Exec))).unwrap_or_default();
+    // Its errors are JSON-RPC, so they are passed on as they are; those of the guard have our own form.
+    let guard_door = |door: Router| {
+        door.with_state(())
+            .route_layer(map_response(async |answer| observe::Verbatim::wrap(answer)))
+            .route_layer(guarded(Scope::Exec))
+    };
+    let mcp_door = mcp_door.map(guard_door).unwrap_or_default();
     let all = open
         .merge(exec)
         .merge(ports)

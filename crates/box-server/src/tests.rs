@@ -148,6 +148,18 @@ async fn the_loopback_needs_no_token_until_there_is_one() {
 }
 
 #[tokio::test]
+async fn errors_of_the_mcp_door_keep_their_own_form() {
+    let body = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "why"}});
+    let told = body.clone();
+    let refuse = async move || (http::StatusCode::NOT_FOUND, axum::Json(told));
+    let door = axum::Router::new().route("/mcp", axum::routing::get(refuse));
+    let running = start(ServerConfig { mcp: Some(door), ..config() }, MemoryStore::default()).await.unwrap();
+    let stream = TcpStream::connect(running.address()).await.unwrap();
+    assert_eq!(get(stream, "/mcp", None).await, (404, body));
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn the_unix_socket_is_its_owners_and_needs_no_token() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("door");

@@ -5,6 +5,7 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolResponse, CallToolResult, ContentBlock, ErrorCode, JsonObject, MetaObject};
 use serde_json::json;
 
+use super::absent::Absence;
 use super::forward::CALL_TIMEOUT;
 use crate::text::clean;
 use crate::upstream::{CALLS_MAX, Failure};
@@ -21,13 +22,23 @@ pub(super) fn of_tool(server: &McpServerName, failure: Failure) -> Result<CallTo
     match failure {
         Failure::Refused(error) => Err(passed_on(error)),
         Failure::Cancelled => Err(ErrorData::internal_error("the call was cancelled", None)),
-        other => {
-            let mut result = CallToolResult::error(vec![ContentBlock::text(reason(server, &other))]);
-            let meta = JsonObject::from_iter([(PHASE_KEY.to_owned(), json!(PHASE))]);
-            result.meta = Some(MetaObject(meta));
-            Ok(CallToolResponse::Complete(result))
-        }
+        other => Ok(failed_result(reason(server, &other))),
     }
+}
+
+/// A call of a tool that cannot be found. A model that is told that its server is on its way can try again.
+pub(super) fn no_tool(name: &str, absence: Option<&Absence>) -> Result<CallToolResponse, ErrorData> {
+    match absence {
+        Some(absence) => Ok(failed_result(format!("error in phase {PHASE}: {absence}"))),
+        None => Err(unknown("tool", name)),
+    }
+}
+
+fn failed_result(text: String) -> CallToolResponse {
+    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    let meta = JsonObject::from_iter([(PHASE_KEY.to_owned(), json!(PHASE))]);
+    result.meta = Some(MetaObject(meta));
+    CallToolResponse::Complete(result)
 }
 
 /// The end of any other request.

@@ -4,6 +4,7 @@
 //! what its client watches; names are translated on the way in and on the way out ([`View`]), and everything else is passed on.
 #![expect(deprecated, reason = "what 2026-07-28 gave up is what servers and clients of before it speak")]
 
+mod absent;
 mod failures;
 mod forward;
 mod listing;
@@ -33,6 +34,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+pub(crate) use absent::Absence;
 pub use registry::Registry;
 pub use upstreams::Upstreams;
 pub use view::View;
@@ -167,8 +169,9 @@ impl ServerHandler for Gateway {
         mut request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let found = self.shown.find_tool(&request.name);
-        let (server, name) = found.ok_or_else(|| failures::unknown("tool", &request.name))?;
+        let Some((server, name)) = self.shown.find_tool(&request.name) else {
+            return failures::no_tool(&request.name, self.shown.absence_of(&request.name).as_ref());
+        };
         request.name = name.into();
         request.meta = None;
         let back = Return { state: request.request_state.take(), responses: request.input_responses.take() };
@@ -201,7 +204,7 @@ impl ServerHandler for Gateway {
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let found = self.shown.find_prompt(&request.name);
-        let (server, name) = found.ok_or_else(|| failures::unknown("prompt", &request.name))?;
+        let (server, name) = found.ok_or_else(|| self.shown.no_prompt(&request.name))?;
         request.name = name;
         request.meta = None;
         let back = Return { state: request.request_state.take(), responses: request.input_responses.take() };
@@ -362,7 +365,7 @@ impl Gateway {
         match reference {
             Reference::Prompt(prompt) => {
                 let found = self.shown.find_prompt(&prompt.name);
-                let (server, name) = found.ok_or_else(|| failures::unknown("prompt", &prompt.name))?;
+                let (server, name) = found.ok_or_else(|| self.shown.no_prompt(&prompt.name))?;
                 prompt.name = name;
                 Ok(server)
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use box_core::mcp::McpServerName;
+use box_core::mcp::{McpServerName, McpStatus};
 use box_core::tasks::Start as _;
 use box_core::{Caller, TenantId};
 use tokio::sync::watch;
@@ -92,6 +92,12 @@ fn tick(ticks: &watch::Sender<u64>) {
 impl Upstreams for Registry {
     fn connected(&self, caller: &Caller) -> Vec<Upstream> {
         self.lock().get(&caller.tenant).map(|servers| servers.by_name.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Whatever is not connected is unknown here.
+    fn defined(&self, caller: &Caller) -> Vec<(McpServerName, McpStatus)> {
+        let connected = self.connected(caller);
+        connected.into_iter().map(|server| (server.name().clone(), McpStatus::Connected)).collect()
     }
 
     fn changes(&self, caller: &Caller) -> watch::Receiver<u64> {

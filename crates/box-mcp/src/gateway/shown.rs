@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use box_core::Caller;
 use box_core::mcp::McpServerName;
+use rmcp::ErrorData;
 use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, Prompt, Tool};
 
+use super::absent::Absence;
+use super::failures;
 use super::parking::Parking;
 use super::{Around, Upstreams, View};
 use crate::text::{TITLE_CHARS_MAX, clean};
@@ -115,6 +118,24 @@ impl Shown {
     /// The same for a prompt.
     pub(super) fn find_prompt(&self, name: &str) -> Option<(Upstream, String)> {
         self.find(name, |server, name| server.lists().prompts.iter().any(|prompt| prompt.name == name))
+    }
+
+    /// Why the server of a tool or prompt is not connected, if it is defined.
+    pub(super) fn absence_of(&self, name: &str) -> Option<Absence> {
+        let server = match &self.view {
+            View::All => McpServerName::split(name)?.0,
+            View::One(one) => one.clone(),
+        };
+        Absence::of(&*self.upstreams, &self.caller, server.as_str())
+    }
+
+    /// What is answered for a prompt that cannot be found.
+    pub(super) fn no_prompt(&self, name: &str) -> ErrorData {
+        let absence = self.absence_of(name);
+        absence.map_or_else(
+            || failures::unknown("prompt", name),
+            |absence| ErrorData::internal_error(absence.to_string(), None),
+        )
     }
 
     fn find(&self, name: &str, is_listed: impl Fn(&Upstream, &str) -> bool) -> Option<(Upstream, String)> {

@@ -28,7 +28,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use box_core::mcp::{McpServerName, McpSource};
+use box_core::mcp::{McpServerName, McpSource, McpStatus};
 use box_core::store::McpServerKey;
 use box_core::tasks::Start as _;
 use box_core::{Caller, Result, Service, Store, TenantId};
@@ -232,6 +232,11 @@ impl Server {
 impl Upstreams for Keeper {
     fn connected(&self, caller: &Caller) -> Vec<Upstream> {
         self.inner.registry.connected(caller)
+    }
+
+    fn defined(&self, caller: &Caller) -> Vec<(McpServerName, McpStatus)> {
+        let servers = self.inner.of_tenant(&caller.tenant);
+        servers.iter().map(|server| (server.defined.key.name.clone(), server.seen.status())).collect()
     }
 
     fn changes(&self, caller: &Caller) -> watch::Receiver<u64> {

@@ -67,6 +67,11 @@ impl Remote {
         Ok(Self { pinned: Some((host, found)), ..self })
     }
 
+    /// Scheme, host and port. What follows in the address may be a secret.
+    pub(super) fn origin(&self) -> String {
+        reqwest::Url::parse(&self.url).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
+    }
+
     /// How it speaks today.
     pub(super) fn transport(&self) -> Result<StreamableHttpClientTransport<reqwest::Client>, ConnectError> {
         let config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
@@ -161,6 +166,17 @@ mod tests {
             came = here.accept() => drop(came.unwrap()),
             ended = connecting => panic!("nobody came: {ended:?}"),
         }
+    }
+
+    #[tokio::test]
+    async fn a_remote_server_that_cannot_be_reached_is_named_without_types() {
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let remote = Remote::new(&format!("http://{closed}/mcp?key=swordfish"), []).unwrap();
+        let tasks = tokio_util::task::TaskTracker::new();
+        let refused = super::super::Upstream::over_http("one".parse().unwrap(), &remote, &tasks).await.unwrap_err();
+        let told = refused.to_string();
+        let expected = format!("cannot connect to the MCP server at http://{closed}: Connection refused");
+        assert!(told.starts_with(&expected) && !told.contains("::") && !told.contains("swordfish"), "{told}");
     }
 
     #[test]

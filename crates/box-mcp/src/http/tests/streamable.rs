@@ -219,3 +219,38 @@ async fn a_closed_door_ends_its_sessions() {
     served.house.tasks.close();
     served.house.tasks.wait().await;
 }
+
+#[tokio::test]
+async fn a_client_that_accepts_only_json_gets_json() {
+    let served = Served::new().await;
+    let (_, _one) = served.house.start("one", Everything::default()).await;
+    let session = served.begin("/mcp/one", "local").await;
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "steps", "_meta": {"progressToken": 1}}});
+    let answer = served.http.post(served.url("/mcp/one")).bearer_auth("local").header("accept", "application/json");
+    let answer = answer.header("content-type", "application/json").header("mcp-session-id", session);
+    let answer = answer.body(call.to_string()).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["content-type"], "application/json");
+    let told: serde_json::Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!((&told["id"], &told["result"]["content"][0]["text"]), (&json!(2), &json!("done")));
+}
+
+#[tokio::test]
+async fn an_address_is_also_found_with_mcp_behind_it() {
+    let served = Served::new().await;
+    let (_, _one) = served.house.start("one", Everything::default()).await;
+    let one = served.client("/mcp/one/mcp", Client::plain("c")).await;
+    assert_eq!(text(&call(&one, "fail").await), "it failed");
+    let own = served.client("/mcp/box/mcp?session=work", Client::plain("c")).await;
+    assert_eq!(call(&own, "session_info").await.structured_content.unwrap()["session_id"], "work");
+}
+
+#[tokio::test]
+async fn an_unknown_server_is_answered_with_those_that_exist() {
+    let served = Served::new().await;
+    let (_, _one) = served.house.start("one", Everything::default()).await;
+    let answer = served.post("/mcp/two", "local").body(LIST).send().await.unwrap();
+    assert_eq!(answer.status(), 404);
+    let told = answer.text().await.unwrap();
+    assert!(told.contains("no MCP server is called two: there is one;"), "{told}");
+}
