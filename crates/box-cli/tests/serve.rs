@@ -15,11 +15,15 @@ fn a_server_says_where_it_is_and_stops_when_asked() {
     assert!(said[1].ends_with("/openapi.json") && said[2].contains("not needed"), "{said:?}");
     assert!(said[4].contains("E2B_API_URL=http://127.0.0.1:") && said[5].contains("E2B_API_KEY=e2b_"), "{said:?}");
     assert!(said[6].contains("strongbox exec --state-dir"), "{said:?}");
+    let mut rest = server.said.by_ref().take(2).map(Result::unwrap);
+    assert!(rest.next().unwrap().contains("/mcp/box") && rest.next().unwrap().starts_with("Docs:"));
     let status: Value = serde_json::from_slice(&server.ask(&["status", "--json"]).stdout).unwrap();
     assert_eq!((&status["max_sessions"], &status["active_sessions"]), (&1000.into(), &0.into()));
     server.send(Signal::TERM);
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
-    assert!(server.said.next().is_none(), "it speaks once");
+    let last: Vec<String> = server.said.by_ref().map(Result::unwrap).collect();
+    let is_missing = |line: &String| line.starts_with("Missing:") || line.contains("strongbox doctor");
+    assert!(last.iter().all(is_missing), "it speaks once: {last:?}");
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use box_core::BackendName;
+use box_core::backend::{Finding, FindingState, Pick};
+
 use crate::fault::Fault;
 use crate::listing;
 
@@ -42,9 +45,63 @@ fn text(addresses: &[String], has_tokens: bool, has_e2b: bool, state_dir: &Path)
     lines.join("\n") + "\n"
 }
 
+/// What this machine lacks for boxes of the native backend, where that is one a server may choose.
+pub(super) fn missing(pick: &Pick) -> Vec<Finding> {
+    let is_native = match pick {
+        Pick::Forced(name) => *name == BackendName::Native,
+        Pick::First(order) => order.contains(&BackendName::Native),
+    };
+    let findings = if is_native { box_host::doctor::findings() } else { Vec::new() };
+    findings.into_iter().filter(|finding| finding.state == FindingState::Missing).collect()
+}
+
+/// Says where MCP clients go, where to read on, and what is missing on this machine.
+pub(super) fn write_rest(addresses: &[String], has_mcp: bool, missing: &[Finding]) -> Result<(), Fault> {
+    listing::write_out(rest(addresses, has_mcp, missing).as_bytes())?;
+    Ok(())
+}
+
+fn rest(addresses: &[String], has_mcp: bool, missing: &[Finding]) -> String {
+    let mut lines = Vec::new();
+    if let Some(web) = addresses.iter().find(|address| address.starts_with("http")) {
+        let web = web.trim_end_matches('/');
+        if has_mcp {
+            lines.push(format!("MCP:         {web}/mcp/box (tools in a box), {web}/mcp (all servers)\n"));
+        }
+        lines.push(format!("Docs:        {web}/ and docs/ of the source\n"));
+    }
+    for Finding { name, detail, fix, .. } in missing {
+        let fix = fix.as_ref().map(|fix| format!("; fix: {fix}")).unwrap_or_default();
+        lines.push(format!("Missing:     {name}: {detail}{fix}\n"));
+    }
+    if !missing.is_empty() {
+        lines.push("             strongbox doctor says more\n".to_owned());
+    }
+    lines.concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_names_mcp_the_docs_and_what_is_missing() {
+        let both = ["http://127.0.0.1:5410".to_owned(), "unix:/srv/state/strongbox.sock".to_owned()];
+        let finding = Finding {
+            name: "network".to_owned(),
+            state: FindingState::Missing,
+            detail: "no program that connects boxes".to_owned(),
+            fix: Some("install passt".to_owned()),
+        };
+        insta::assert_snapshot!(rest(&both, true, &[finding]), @r"
+        MCP:         http://127.0.0.1:5410/mcp/box (tools in a box), http://127.0.0.1:5410/mcp (all servers)
+        Docs:        http://127.0.0.1:5410/ and docs/ of the source
+        Missing:     network: no program that connects boxes; fix: install passt
+                     strongbox doctor says more
+        ");
+        assert!(!rest(&both, false, &[]).contains("MCP"));
+        assert_eq!(rest(&both[1..], true, &[]), "");
+    }
 
     #[test]
     fn a_server_says_where_it_is_and_what_to_try() {

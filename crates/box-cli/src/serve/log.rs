@@ -7,10 +7,14 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 use super::dropping::Dropping;
+use crate::config::{Origin, Settings};
 use crate::fault::Fault;
 
 /// What speaks MCP logs whole messages, and these hold what callers and servers say to each other.
 const QUIET: &str = "rmcp";
+
+/// What is logged to a terminal where the operator set nothing: a line per request would bury the banner.
+const ON_TERMINAL: &str = "warn,strongbox=info";
 
 /// How lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,6 +23,12 @@ pub(crate) enum LogFormat {
     Text,
     /// For programs.
     Json,
+}
+
+/// The filter of a server's log. What the operator set holds everywhere.
+pub(super) fn filter_for<'a>(settings: &Settings, configured: &'a str, is_terminal: bool) -> &'a str {
+    let is_default = settings.get("log").is_none_or(|setting| setting.origin == Origin::Default);
+    if is_terminal && is_default { ON_TERMINAL } else { configured }
 }
 
 /// Starts to log what the filter lets through.
@@ -57,6 +67,23 @@ fn refused(error: &dyn std::fmt::Display) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Environment;
+
+    #[test]
+    fn a_terminal_gets_no_line_per_request_unless_the_operator_asks() {
+        let chosen = |variables: &[(&str, &str)], is_terminal| {
+            let settings = Settings::load(None, &Environment::of(variables), &[]).unwrap();
+            let configured = settings.config().unwrap().log;
+            read(filter_for(&settings, &configured, is_terminal)).unwrap()
+        };
+        let shows_requests = |filter: &Targets| filter.would_enable("box_server::observe", &tracing::Level::INFO);
+        let quiet = chosen(&[], true);
+        assert!(!shows_requests(&quiet));
+        assert!(quiet.would_enable("box_server::observe", &tracing::Level::WARN));
+        assert!(quiet.would_enable("strongbox::serve::server", &tracing::Level::INFO), "how it stops is shown");
+        assert!(shows_requests(&chosen(&[], false)), "a file or a supervisor gets everything");
+        assert!(shows_requests(&chosen(&[("STRONGBOX_LOG", "info")], true)));
+    }
 
     #[test]
     fn what_is_said_over_mcp_is_not_logged_whatever_the_filter_says() {

@@ -10,6 +10,8 @@ mod notify;
 pub(crate) mod server;
 mod signals;
 
+use std::io::IsTerminal;
+
 use box_core::Service;
 use clap::Args;
 
@@ -50,6 +52,10 @@ pub(crate) struct ServeOptions {
     /// What becomes of boxes when the server stops: keep-persistent, keep-all or destroy-all
     #[arg(long, value_name = "WHAT")]
     on_stop: Option<String>,
+    /// What is logged, such as info or warn,box_native=debug; else info, and on a terminal only
+    /// warnings and what the server itself does
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
     /// How the log on standard error is written
     #[arg(long, value_name = "text|json", default_value = "text", hide_possible_values = true)]
     log_format: LogFormat,
@@ -66,6 +72,7 @@ impl ServeOptions {
             ("--tls-certificate", "tls.certificate", &self.tls_certificate),
             ("--tls-key", "tls.key", &self.tls_key),
             ("--on-stop", "on_stop", &self.on_stop),
+            ("--log", "log", &self.log),
         ]));
         self.place.settings(&flags)
     }
@@ -75,11 +82,13 @@ impl ServeOptions {
 pub(crate) fn main(options: &ServeOptions) -> Result<u8, Fault> {
     let mut settings = options.settings()?;
     let config = settings.config()?;
-    log::start(&config.log, options.log_format)?;
+    log::start(log::filter_for(&settings, &config.log, std::io::stderr().is_terminal()), options.log_format)?;
     server::block_on(async {
         let server = Server::start(&config, config.langbot()?, Listening::Required).await?;
         let has_e2b = config.e2b_door()?.enabled;
+        let missing = announce::missing(&config.pick());
         announce::write(server.addresses(), server.has_tokens(), has_e2b, &config.state_dir)?;
+        announce::write_rest(server.addresses(), config.mcp.enabled, &missing)?;
         let until_stopped = server.stopped();
         let reload = |service: &Service| reload(service, &mut settings, || options.settings());
         server.run(config.on_stop, reload, until_stopped, Haste::Patient).await
