@@ -177,11 +177,15 @@ impl ErrandOutput {
     }
 }
 
+/// Files of a box that lie in memory count too, so removing some can be enough.
+const OUT_OF_MEMORY: &str = "out of memory: the box reached its memory_mb while working on the file: end a process or remove \
+    files in the box, or make it with a larger memory_mb";
+
 /// How an errand ended must be well.
 fn check(outcome: &ExecOutcome, reason: &[u8]) -> Result<()> {
     let (code, message) = match outcome.exit {
         _ if outcome.timed_out => (TroubleCode::Timeout, "it took too long and was ended".to_owned()),
-        _ if outcome.oom_killed => (TroubleCode::NoSpace, "the box ran out of memory over it".to_owned()),
+        _ if outcome.oom_killed => (TroubleCode::NoSpace, OUT_OF_MEMORY.to_owned()),
         Exit::Code(0) => return Ok(()),
         Exit::Code(_) => (TroubleCode::Failed, format!("it broke off: {}", String::from_utf8_lossy(reason).trim())),
         Exit::Signal(signal) => (TroubleCode::Failed, format!("signal {signal} ended it")),
@@ -214,6 +218,15 @@ mod tests {
         theirs.read_to_end(&mut sent).await.unwrap();
         let end = Header::new(Kind::StdinEnd, 0).unwrap().to_bytes();
         assert!(!sent.windows(end.len()).any(|window| window == end), "the box was told that all is there");
+    }
+
+    #[test]
+    fn a_kill_for_lack_of_memory_names_the_limit_and_what_helps() {
+        let (exit, usage) = (Exit::Signal(9), box_wire::Usage::default());
+        let outcome = ExecOutcome { exit, timed_out: false, oom_killed: true, tree_gone: true, usage };
+        let error = check(&outcome, b"").unwrap_err().to_string();
+        assert!(error.contains("out of memory: the box reached its memory_mb"), "{error}");
+        assert!(error.contains("remove files"), "{error}");
     }
 
     /// Some bytes, then a failure.
