@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use box_core::BackendName;
+use box_core::backend::Pick;
+
 use crate::fault::Fault;
 use crate::listing;
 
@@ -32,6 +35,7 @@ fn text(addresses: &[String], has_tokens: bool, has_e2b: bool, state_dir: &Path)
     });
     if let Some(web) = web.map(|web| web.trim_end_matches('/')).filter(|_| has_e2b) {
         lines.push(format!("E2B's SDKs:  E2B_API_URL={web} E2B_SANDBOX_URL={web}"));
+        lines.extend(ports_line(web));
         lines.push(if has_tokens {
             format!("             E2B_API_KEY from: strongbox token create{named} --name NAME --e2b")
         } else {
@@ -40,6 +44,21 @@ fn text(addresses: &[String], has_tokens: bool, has_e2b: bool, state_dir: &Path)
     }
     lines.push(format!("Try:         strongbox exec{named} demo -- echo hello"));
     lines.join("\n") + "\n"
+}
+
+/// Where `get_host` leads when no domain is configured: only a server on loopback names sandboxes by itself.
+fn ports_line(web: &str) -> Option<String> {
+    let address: std::net::SocketAddr = web.split_once("://")?.1.parse().ok()?;
+    let on_loopback = address.ip().to_canonical().is_loopback();
+    on_loopback.then(|| format!("             get_host(3000) is 3000-SANDBOX.localhost:{}", address.port()))
+}
+
+/// Says what sandboxes with a network lack on this machine, if anything, before a client finds out.
+pub(crate) fn warn_of_missing_network(pick: &Pick) {
+    let makes_networks = matches!(pick, Pick::First(_) | Pick::Forced(BackendName::Native | BackendName::Nsjail));
+    if let Some(missing) = box_host::network::missing_programs().filter(|_| makes_networks) {
+        tracing::warn!("boxes have no outbound network, which sandboxes of E2B's SDKs ask for: {missing}");
+    }
 }
 
 #[cfg(test)]
@@ -56,6 +75,7 @@ mod tests {
         Token:       not needed: every user of this machine can come in. To change that:
                      strongbox token create --state-dir /srv/state --name NAME
         E2B's SDKs:  E2B_API_URL=http://127.0.0.1:5410 E2B_SANDBOX_URL=http://127.0.0.1:5410
+                     get_host(3000) is 3000-SANDBOX.localhost:5410
                      E2B_API_KEY=e2b_0000 (any such key while there is no token)
         Try:         strongbox exec --state-dir /srv/state demo -- echo hello
         ");

@@ -80,6 +80,9 @@ pub(crate) fn main(options: &ServeOptions) -> Result<u8, Fault> {
         let server = Server::start(&config, config.langbot()?, Listening::Required).await?;
         let has_e2b = config.e2b_door()?.enabled;
         announce::write(server.addresses(), server.has_tokens(), has_e2b, &config.state_dir)?;
+        if has_e2b {
+            announce::warn_of_missing_network(&config.pick());
+        }
         let until_stopped = server.stopped();
         let reload = |service: &Service| reload(service, &mut settings, || options.settings());
         server.run(config.on_stop, reload, until_stopped, Haste::Patient).await
