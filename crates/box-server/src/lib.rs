@@ -119,20 +119,22 @@ impl std::fmt::Debug for Bound {
 }
 
 /// Starts to listen. Refuses to listen beyond the loopback while there is no token, neither of ours nor LangBot's.
-pub async fn bind(config: ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<Bound, Error> {
-    let app = app(&config, service, store)?;
+pub async fn bind(mut config: ServerConfig, service: Service, store: Arc<dyn Store>) -> Result<Bound, Error> {
     if config.listen.is_none() && config.unix_socket.is_none() {
         return Err(Error::new("there is nothing to listen on; give an address or the path of a Unix socket"));
     }
     if let Some(address) = config.listen {
-        refuse_open_door(&app, address).await?;
-        warn_of_strangers(&app, address);
+        refuse_open_door(&config.langbot, store.as_ref(), address).await?;
+        warn_of_strangers(&config.langbot, address);
     }
     let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
     let tcp = match config.listen {
         Some(address) => Some((listen::tcp(address).await?, tls)),
         None => None,
     };
+    // The port is known only now: the configuration may leave its choice to the kernel.
+    config.e2b.name_sandboxes(tcp.as_ref().and_then(|(listener, _)| listener.local_addr().ok()));
+    let app = app(&config, service, store)?;
     let unix = config.unix_socket.as_deref().map(listen::unix).transpose()?;
     let addresses = addresses(tcp.as_ref(), config.unix_socket)?;
     // Also where the door is closed by now: sandboxes of before come to their end.
@@ -161,13 +163,13 @@ fn app(config: &ServerConfig, service: Service, store: Arc<dyn Store>) -> Result
     Ok(App::new(service, store, gate, config.langbot.clone(), config.skills.clone(), config.e2b.clone()))
 }
 
-async fn refuse_open_door(app: &App, address: SocketAddr) -> Result<(), Error> {
+async fn refuse_open_door(langbot: &LangBotConfig, store: &dyn Store, address: SocketAddr) -> Result<(), Error> {
     // Whoever has no token gets nothing by the other doors from far away, so the LangBot door may be open alone.
-    if address.ip().to_canonical().is_loopback() || app.langbot().config().is_open() {
+    if address.ip().to_canonical().is_loopback() || langbot.is_open() {
         return Ok(());
     }
     let unreadable = |error| Error::new(format!("the tokens cannot be read: {error}"));
-    if !app.tokens().is_empty().await.map_err(unreadable)? {
+    if !store.tokens().await.map_err(unreadable)?.is_empty() {
         return Ok(());
     }
     Err(Error::new(format!(
@@ -176,8 +178,8 @@ async fn refuse_open_door(app: &App, address: SocketAddr) -> Result<(), Error> {
     )))
 }
 
-fn warn_of_strangers(app: &App, address: SocketAddr) {
-    let LangBotConfig { legacy, control_token, .. } = app.langbot().config();
+fn warn_of_strangers(langbot: &LangBotConfig, address: SocketAddr) {
+    let LangBotConfig { legacy, control_token, .. } = langbot;
     if *legacy && control_token.is_none() && !address.ip().to_canonical().is_loopback() {
         tracing::warn!(%address, "langbot.legacy is set: whoever reaches this address can run commands in boxes here, without any token");
     }

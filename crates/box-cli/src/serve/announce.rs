@@ -35,6 +35,7 @@ fn text(addresses: &[String], has_tokens: bool, has_e2b: bool, state_dir: &Path)
     });
     if let Some(web) = web.map(|web| web.trim_end_matches('/')).filter(|_| has_e2b) {
         lines.push(format!("E2B's SDKs:  E2B_API_URL={web} E2B_SANDBOX_URL={web}"));
+        lines.extend(ports_line(web));
         lines.push(if has_tokens {
             format!("             E2B_API_KEY from: strongbox token create{named} --name NAME --e2b")
         } else {
@@ -45,14 +46,23 @@ fn text(addresses: &[String], has_tokens: bool, has_e2b: bool, state_dir: &Path)
     lines.join("\n") + "\n"
 }
 
-/// What this machine lacks for boxes of the native backend, where that is one a server may choose.
+/// What this machine lacks for boxes that this server may make itself.
 pub(super) fn missing(pick: &Pick) -> Vec<Finding> {
-    let is_native = match pick {
-        Pick::Forced(name) => *name == BackendName::Native,
-        Pick::First(order) => order.contains(&BackendName::Native),
+    let may_use = |name| match pick {
+        Pick::Forced(forced) => *forced == name,
+        Pick::First(order) => order.contains(&name),
     };
-    let findings = if is_native { box_host::doctor::findings() } else { Vec::new() };
-    findings.into_iter().filter(|finding| finding.state == FindingState::Missing).collect()
+    let mut findings = if may_use(BackendName::Native) { box_host::doctor::findings() } else { Vec::new() };
+    findings.retain(|finding| finding.state == FindingState::Missing);
+    if may_use(BackendName::Native) || may_use(BackendName::Nsjail) {
+        findings.extend(box_host::network::missing_programs().map(|fix| Finding {
+            name: "network".to_owned(),
+            state: FindingState::Missing,
+            detail: "boxes have no outbound network, which sandboxes of E2B's SDKs ask for".to_owned(),
+            fix: Some(fix),
+        }));
+    }
+    findings
 }
 
 /// Says where MCP clients go, where to read on, and what is missing on this machine.
@@ -78,6 +88,13 @@ fn rest(addresses: &[String], has_mcp: bool, missing: &[Finding]) -> String {
         lines.push("             strongbox doctor says more\n".to_owned());
     }
     lines.concat()
+}
+
+/// Where `get_host` leads when no domain is configured: only a server on loopback names sandboxes by itself.
+fn ports_line(web: &str) -> Option<String> {
+    let address: std::net::SocketAddr = web.split_once("://")?.1.parse().ok()?;
+    let on_loopback = address.ip().to_canonical().is_loopback();
+    on_loopback.then(|| format!("             get_host(3000) is 3000-SANDBOX.localhost:{}", address.port()))
 }
 
 #[cfg(test)]
@@ -113,6 +130,7 @@ mod tests {
         Token:       not needed: every user of this machine can come in. To change that:
                      strongbox token create --state-dir /srv/state --name NAME
         E2B's SDKs:  E2B_API_URL=http://127.0.0.1:5410 E2B_SANDBOX_URL=http://127.0.0.1:5410
+                     get_host(3000) is 3000-SANDBOX.localhost:5410
                      E2B_API_KEY=e2b_0000 (any such key while there is no token)
         Try:         strongbox exec --state-dir /srv/state demo -- echo hello
         ");

@@ -100,6 +100,18 @@ pub fn choose(preferred: Option<Method>) -> Result<Method> {
     Err(Obstacle { reason: reasons.join("; "), fix }.into_error("outbound network"))
 }
 
+/// Which programs would give boxes a way out, and how to install one, where there is none of them. Tries nothing.
+pub fn missing_programs() -> Option<String> {
+    let has = |name: &str| program::find(name).is_some();
+    missing(rustix::process::geteuid().is_root(), has)
+}
+
+fn missing(is_root: bool, has: impl Fn(&str) -> bool) -> Option<String> {
+    let nft = (is_root && !has("nft")).then_some("nft (`apt-get install nftables`), ");
+    let any = (is_root && has("nft")) || has("pasta") || has("slirp4netns");
+    (!any).then(|| format!("install {}pasta (`apt-get install passt`) or slirp4netns", nft.unwrap_or_default()))
+}
+
 /// What attaching a box will make, by name, before anything is made: write it down first.
 pub fn intent(method: Method, box_id: &BoxId) -> Attachment {
     match method {
@@ -308,6 +320,16 @@ fn require_program(name: &str, package: &str) -> Result<PathBuf, Obstacle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_without_any_program_for_a_network_says_what_to_install() {
+        let told = missing(true, |_| false).unwrap();
+        assert!(told.contains("nftables") && told.contains("passt"), "{told}");
+        assert!(!missing(false, |name| name == "nft").unwrap().contains("nft"), "nft needs root");
+        for (is_root, program) in [(true, "nft"), (true, "pasta"), (false, "pasta"), (false, "slirp4netns")] {
+            assert_eq!(missing(is_root, |name| name == program), None, "{program}");
+        }
+    }
 
     #[test]
     fn only_a_way_that_holds_by_itself_is_hard() {

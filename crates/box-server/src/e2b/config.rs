@@ -1,6 +1,7 @@
 //! What the operator says of the door for E2B's clients.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use box_core::store::TemplateBase;
@@ -13,7 +14,8 @@ const DOMAIN_BYTES_MAX: usize = 200;
 pub struct E2bConfig {
     /// Whether there is a door.
     pub enabled: bool,
-    /// The domain below which sandboxes have names, with a port where it is not the usual one. Without it sandboxes have no names.
+    /// The domain below which sandboxes have names, with a port where it is not the usual one. Where none is set, a server on
+    /// loopback uses `localhost:PORT`; elsewhere sandboxes have no names.
     pub domain: Option<String>,
     /// How long a sandbox lives whose maker does not say.
     pub default_timeout_sec: u64,
@@ -68,6 +70,15 @@ impl E2bConfig {
         Ok(())
     }
 
+    /// Names sandboxes below `localhost` where no domain is set and the server listens on loopback: such names lead to this
+    /// machine without any DNS record.
+    pub(crate) fn name_sandboxes(&mut self, listens: Option<SocketAddr>) {
+        let loopback = listens.filter(|address| address.ip().to_canonical().is_loopback());
+        if let (None, Some(address)) = (&self.domain, loopback) {
+            self.domain = Some(format!("localhost:{}", address.port()));
+        }
+    }
+
     /// The domain without its port.
     pub(crate) fn domain_host(&self) -> Option<&str> {
         let domain = self.domain.as_deref()?;
@@ -89,6 +100,22 @@ mod tests {
             assert!(with(bad).check().is_err(), "{bad}");
         }
         assert_eq!(with("box.example:8443").domain_host(), Some("box.example"));
+    }
+
+    #[test]
+    fn sandboxes_of_a_server_on_loopback_are_named_below_localhost() {
+        let named = |domain: Option<&str>, listens: Option<&str>| {
+            let mut config = E2bConfig { domain: domain.map(str::to_owned), ..E2bConfig::default() };
+            config.name_sandboxes(listens.map(|address| address.parse().unwrap()));
+            config.domain
+        };
+        assert_eq!(named(None, Some("127.0.0.1:5410")).as_deref(), Some("localhost:5410"));
+        assert_eq!(named(None, Some("[::1]:80")).as_deref(), Some("localhost:80"));
+        assert_eq!(named(Some("box.example"), Some("127.0.0.1:5410")).as_deref(), Some("box.example"));
+        assert_eq!(
+            (named(None, Some("192.0.2.1:5410")), named(None, Some("0.0.0.0:1")), named(None, None)),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -57,6 +57,13 @@ impl E2bFailure {
         Self { message: words(self.message), ..self }
     }
 
+    /// The same, where waiting does not help: clients read 503 as "busy, please retry", but what this machine lacks must be
+    /// installed first.
+    pub(crate) fn lasting(self) -> Self {
+        let is_lasting = self.status == StatusCode::SERVICE_UNAVAILABLE && self.retry_after_sec.is_none();
+        Self { status: if is_lasting { StatusCode::INTERNAL_SERVER_ERROR } else { self.status }, ..self }
+    }
+
     /// The status of the answer.
     pub(crate) fn status(&self) -> StatusCode {
         self.status
@@ -126,6 +133,16 @@ mod tests {
     async fn what_the_service_says_is_said_in_a_status_that_clients_know() {
         let gone = box_core::Error::Gone { reason: "killed".to_owned() };
         assert_eq!(written(gone.into()).await.0, 404);
+        let lacking = || box_core::Error::Unavailable {
+            what: "outbound network".to_owned(),
+            reason: "there is no program `pasta`".to_owned(),
+            fix: "`apt-get install passt`".to_owned(),
+        };
+        let response = E2bFailure::from(lacking()).lasting().into_response();
+        assert_eq!(response.headers()["should-retry"], "false");
+        let (status, body) = written(E2bFailure::from(lacking()).lasting()).await;
+        assert!(status == 500 && body.contains("apt-get install passt"), "{status} {body}");
+        assert_eq!(written(E2bFailure::from(box_core::Error::Stopping).lasting()).await.0, 503, "this one passes");
         let full = box_core::Error::Capacity { what: "session".to_owned(), limit: 1, fix: "wait".to_owned() };
         let response = E2bFailure::from(full).into_response();
         assert_eq!((response.status().as_u16(), response.headers().contains_key("retry-after")), (429, true));

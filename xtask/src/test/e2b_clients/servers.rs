@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Each has a key for the second server.
 const TENANTS: [&str; 2] = ["left", "right"];
 
-/// Sandboxes have names below a domain. Nobody looks one up: drivers say it to the address that they know.
-const CONFIG: &str = "e2b_door.domain = 'box.test'\n";
+/// Sandboxes of the second server have names below a domain. Those of the first have the names of a server without configuration.
+const DOMAIN: &str = "e2b_door.domain = 'box.test'\n";
 
 /// Making a token asks nobody.
 const COMMAND_TIME_MAX: Duration = Duration::from_mins(1);
@@ -26,9 +26,9 @@ pub(super) struct Servers {
 impl Servers {
     /// Starts both, and writes for the drivers what they must know of the second.
     pub(super) fn start(strongbox: &Path) -> Result<Self> {
-        let open = serve(strongbox, |_| Ok(()))?;
+        let open = serve(strongbox, "", |_| Ok(()))?;
         let mut keys = serde_json::Map::new();
-        let guarded = serve(strongbox, |state| {
+        let guarded = serve(strongbox, DOMAIN, |state| {
             for tenant in TENANTS {
                 keys.insert(tenant.to_owned(), key(strongbox, state, tenant)?.into());
             }
@@ -63,10 +63,10 @@ impl Servers {
 }
 
 /// Starts a server; what is to be in its state before is put there first.
-fn serve(strongbox: &Path, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Server> {
+fn serve(strongbox: &Path, text: &str, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Server> {
     let place = Server::place()?;
     let (config, state) = (place.path().join("config.toml"), place.path().join("state"));
-    std::fs::write(&config, CONFIG)?;
+    std::fs::write(&config, text)?;
     prepare(&state)?;
     Server::start(strongbox, place, |command| {
         command.args(["serve", "--listen", "127.0.0.1:0", "--on-stop", "destroy-all", "--state-dir"]).arg(state);

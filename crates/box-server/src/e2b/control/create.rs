@@ -246,7 +246,7 @@ pub(super) fn refused(error: Error, template: &str) -> E2bFailure {
         Error::Invalid(invalid) if ["mount_path", "volumes"].contains(&invalid.field) => {
             E2bFailure::from(Error::Invalid(invalid)).reworded(|words| format!("volumeMounts: {words}"))
         }
-        error => error.into(),
+        error => E2bFailure::from(error).lasting(),
     }
 }
 
@@ -274,4 +274,18 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, E2bFailure> {
 fn digest(caller: &Caller, asked: &Asked) -> String {
     let text = serde_json::json!([caller.subject, asked]).to_string();
     hexadecimal::sha256(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_machine_lacks_is_not_told_as_busy() {
+        let what = "outbound network".to_owned();
+        let fix = "`apt-get install passt`".to_owned();
+        let lacking = Error::Unavailable { what, reason: "there is no `pasta`".to_owned(), fix };
+        let told = refused(lacking, "base");
+        assert!(told.status() == 500 && told.message().contains("apt-get install passt"), "{told:?}");
+    }
 }

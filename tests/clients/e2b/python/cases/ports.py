@@ -1,5 +1,7 @@
 """Programs in a sandbox that serve others."""
 
+import asyncio
+
 from suite import case, equal, holds, until
 from web import ask
 
@@ -46,6 +48,18 @@ async def a_port_is_reached_by_the_name_that_the_package_tells(desk):
     holds(host.startswith(f"{PORT}-{sandbox.sandbox_id}."), f"the host is {host}")
     answer = await ask("GET", f"{desk.url}/page.txt", headers={"Host": host})
     equal((answer.status, answer.body), (200, b"served from the box"), "answer")
+
+
+@case()
+async def a_port_is_reached_at_get_host_with_nothing_configured(desk):
+    sandbox = await site(desk)
+    again = await desk.Sandbox.connect(sandbox.sandbox_id)
+    for host in (sandbox.get_host(PORT), again.get_host(PORT)):
+        # curl and browsers resolve names below localhost themselves; Python asks the machine's resolver, which may not.
+        command = ("curl", "-sS", "--noproxy", "*", f"http://{host}/page.txt")
+        curl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        body, _ = await curl.communicate()
+        equal((curl.returncode, body), (0, b"served from the box"), f"answer of {host}")
 
 
 @case()
