@@ -10,11 +10,12 @@ use support::server::{Server, strongbox};
 #[test]
 fn a_server_says_where_it_is_and_stops_when_asked() {
     let mut server = Server::start("");
-    let said: Vec<String> = (0..7).map(|_| server.said.next().unwrap().unwrap()).collect();
+    let said: Vec<String> = (0..8).map(|_| server.said.next().unwrap().unwrap()).collect();
     assert!(said[0].contains("http://127.0.0.1:") && said[0].contains("/state/strongbox.sock"), "{said:?}");
     assert!(said[1].ends_with("/openapi.json") && said[2].contains("not needed"), "{said:?}");
-    assert!(said[4].contains("E2B_API_URL=http://127.0.0.1:") && said[5].contains("E2B_API_KEY=e2b_"), "{said:?}");
-    assert!(said[6].contains("strongbox exec --state-dir"), "{said:?}");
+    assert!(said[4].contains("E2B_API_URL=http://127.0.0.1:") && said[5].contains(".localhost:"), "{said:?}");
+    assert!(said[6].contains("E2B_API_KEY=e2b_"), "{said:?}");
+    assert!(said[7].contains("strongbox exec --state-dir"), "{said:?}");
     let mut rest = server.said.by_ref().take(2).map(Result::unwrap);
     assert!(rest.next().unwrap().contains("/mcp/box") && rest.next().unwrap().starts_with("Docs:"));
     let status: Value = serde_json::from_slice(&server.ask(&["status", "--json"]).stdout).unwrap();

@@ -46,6 +46,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const RETRY_AFTER_SEC: u64 = 2;
 /// Most names of servers in one message.
 const NAMES_MAX: usize = 16;
+/// Most of a reason in an answer of rmcp.
+const REASON_BYTES_MAX: usize = 16 << 10;
 /// The session of our own tools when the client names none.
 const OWN_SESSION: &str = "mcp";
 /// Where a client names its session.
@@ -268,6 +270,7 @@ impl Door {
         if ends && answer.status() == StatusCode::ACCEPTED {
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
+        let answer = refused_as_json(answer).await;
         if wants_json { plain::collect(answer).await } else { answer }
     }
 }
@@ -285,6 +288,24 @@ fn forget_secrets(headers: &mut HeaderMap) {
         headers.remove(name);
     }
     headers.remove("x-api-key");
+}
+
+/// rmcp refuses in plain text. Clients of this protocol read JSON-RPC.
+async fn refused_as_json(answer: Response) -> Response {
+    let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let is_error = answer.status().is_client_error() || answer.status().is_server_error();
+    if !is_error || kind.is_some_and(|kind| kind.starts_with("application/json")) {
+        return answer;
+    }
+    let (parts, body) = answer.into_parts();
+    let reason = axum::body::to_bytes(body, REASON_BYTES_MAX).await.unwrap_or_default();
+    let mut refusal = refuse(parts.status, String::from_utf8_lossy(&reason).trim());
+    for (name, value) in &parts.headers {
+        if ![header::CONTENT_TYPE, header::CONTENT_LENGTH].contains(name) {
+            refusal.headers_mut().append(name, value.clone());
+        }
+    }
+    refusal
 }
 
 fn refuse(status: StatusCode, reason: &str) -> Response {
