@@ -136,6 +136,12 @@ pub(crate) fn argv(typed: &[std::ffi::OsString]) -> Result<Vec<String>, box_wire
     typed.iter().map(text).collect()
 }
 
+/// Milliseconds as seconds, for people.
+pub(crate) fn as_seconds(ms: u64) -> String {
+    let (whole, rest) = (ms / 1000, ms % 1000);
+    if rest == 0 { whole.to_string() } else { format!("{whole}.{rest:03}").trim_end_matches('0').to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

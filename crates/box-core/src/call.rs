@@ -128,6 +128,12 @@ pub struct ExecInfo {
     /// Its workspace held more than its quota allows: while it ran, and it was killed for that, or when it had ended.
     #[serde(default)]
     pub quota_exceeded: bool,
+    /// The deadline that holds for it; nothing where only the life of its session bounds it.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    /// Which limit of which profile made the deadline shorter than what was asked for.
+    #[serde(default)]
+    pub timeout_cut: Option<String>,
     /// From its start to its end, or until now.
     pub duration_ms: u64,
     /// When it started.
@@ -162,6 +168,8 @@ impl ExecInfo {
             signal: None,
             oom_killed: false,
             quota_exceeded: false,
+            timeout_ms: None,
+            timeout_cut: None,
             duration_ms: 0,
             started_at: Timestamp::now(),
             ended_at: None,

@@ -44,9 +44,7 @@ pub(super) fn clients(proof: &mut Proof) -> Result<Verdict> {
     }
     let versions = chosen(proof, SDKS);
     let wanted = versions.iter().map(|version| sdk(version)).collect();
-    if let Err(error) = install(proof, wanted) {
-        return Ok(Verdict::Skipped(format!("the LangBot SDK cannot be installed: {error:#}")));
-    }
+    install(proof, wanted).context("the LangBot SDK cannot be installed")?;
     let strongbox = proof.artefacts()?.strongbox;
     // One server for clients of all ages at the same time: it has to tell them apart.
     let server = start(&strongbox)?;
@@ -64,9 +62,7 @@ pub(super) fn app(proof: &mut Proof) -> Result<Verdict> {
         return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this".into()));
     }
     let wanted = APPS.iter().map(|version| app_of(version)).collect();
-    if let Err(error) = install(proof, wanted) {
-        return Ok(Verdict::Skipped(format!("LangBot cannot be installed: {error:#}")));
-    }
+    install(proof, wanted).context("LangBot cannot be installed")?;
     let strongbox = proof.artefacts()?.strongbox;
     for version in APPS {
         let server = start(&strongbox)?;

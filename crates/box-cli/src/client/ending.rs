@@ -5,6 +5,7 @@ use box_core::call::{ExecInfo, ExecStatus};
 use super::live::Finish;
 use crate::exit::{EXIT_OUTPUT_CLOSED, EXIT_OWN_ERROR, EXIT_TIMED_OUT, SIGKILL, SIGSYS, after_signal};
 use crate::fault;
+use crate::values::as_seconds;
 
 /// Says what the command itself could not say, and gives the exit code.
 pub(crate) fn report(finish: &Finish) -> u8 {
@@ -32,9 +33,19 @@ pub(crate) fn exit_code(info: &ExecInfo) -> u8 {
     }
 }
 
+/// Which deadline passed, and what makes it longer.
+fn deadline_passed(info: &ExecInfo) -> String {
+    let after = info.timeout_ms.map(|ms| format!(" of {} s", as_seconds(ms))).unwrap_or_default();
+    let fix = match &info.timeout_cut {
+        Some(limit) => format!("{limit}: change the profile, or use another one with --profile"),
+        None => "a longer one: --timeout".to_owned(),
+    };
+    format!("killed: its deadline{after} passed; {fix}")
+}
+
 fn explanation(info: &ExecInfo) -> Option<String> {
     let words = match info.status {
-        ExecStatus::TimedOut => "killed: its deadline passed (raise it with --timeout, up to what the profile allows)",
+        ExecStatus::TimedOut => return Some(deadline_passed(info)),
         _ if info.quota_exceeded => {
             "the workspace holds more than its quota; see `strongbox errors`, and remove files or raise workspace_quota_mb"
         }
@@ -66,6 +77,8 @@ mod tests {
             signal: None,
             oom_killed: false,
             quota_exceeded: false,
+            timeout_ms: Some(30_000),
+            timeout_cut: None,
             duration_ms: 1,
             started_at: jiff::Timestamp::UNIX_EPOCH,
             ended_at: None,

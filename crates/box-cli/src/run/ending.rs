@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::intent::Intent;
 use crate::exit::{EXIT_OUTPUT_CLOSED, EXIT_OWN_ERROR, EXIT_TIMED_OUT, SIGKILL, SIGSYS, after_signal};
 use crate::fault::{self, Fault};
+use crate::values::as_seconds;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -86,11 +87,6 @@ fn explain(intent: &Intent, outcome: &ExecOutcome) {
              program; a box runs only native ones",
         );
     }
-}
-
-fn as_seconds(ms: u64) -> String {
-    let (whole, rest) = (ms / 1000, ms % 1000);
-    if rest == 0 { whole.to_string() } else { format!("{whole}.{rest:03}").trim_end_matches('0').to_owned() }
 }
 
 /// The line that `--json` ends with.

@@ -289,9 +289,10 @@ impl Inner {
 
     fn new_exec(&self, session: &Session, config: &SessionConfig, wire: &ExecRequest, call: &ExecCall) -> Exec {
         let on_timeout = call.on_timeout.unwrap_or(config.on_timeout);
+        let info = ExecInfo::started(wire.id.clone(), session.key.id.clone(), session.backend(), &wire.program);
         Exec::new(ExecRow {
             key: session.key.clone(),
-            info: ExecInfo::started(wire.id.clone(), session.key.id.clone(), session.backend(), &wire.program),
+            info: ExecInfo { timeout_ms: wire.timeout_ms, timeout_cut: config.deadline_cut(call), ..info },
             output_limit_chars: call.output_limit_chars.unwrap_or(self.config().output_limit_chars),
             output_head_bytes: call.output_head_bytes,
             destroys_on_timeout: on_timeout == OnTimeout::Destroy,

@@ -174,6 +174,20 @@ impl SessionConfig {
         }
     }
 
+    /// What made the deadline of a command shorter than it asked for, if anything did.
+    pub fn deadline_cut(&self, call: &ExecCall) -> Option<String> {
+        let (asked_ms, held_ms) = (call.timeout_ms?, self.deadline_ms(call)?);
+        let (profile, held_sec) = (&self.profile, held_ms / 1000);
+        let limit = if self.locked.contains(&LockedField::TimeoutSec) {
+            format!("profile {profile} locks timeout_sec to {held_sec}")
+        } else if call.terminal.is_some() && call.span == ExecSpan::Main {
+            format!("a terminal has at most {held_sec} s")
+        } else {
+            format!("profile {profile} has timeout_sec_max {held_sec}")
+        };
+        (held_ms < asked_ms).then_some(limit)
+    }
+
     fn validate(&self) -> Result<()> {
         check_ttl(self.ttl_sec)?;
         if self.env.len() > wire_limits::ENVIRONMENT_ENTRIES_MAX {

@@ -274,16 +274,17 @@ impl PlayBox {
     }
 }
 
+/// Waits long enough for a second packet where the first one was lost: the kernel sends it after one second.
 const CONNECT: &str = "
 import socket, sys
-try: socket.create_connection((sys.argv[1], int(sys.argv[2])), 1).close()
+try: socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()
 except OSError: sys.exit(3)
 ";
 
 const CONNECT_BOUND: &str = "
 import socket, sys
 family, kind, _, _, address = socket.getaddrinfo(sys.argv[1], int(sys.argv[2]), type=socket.SOCK_STREAM)[0]
-s = socket.socket(family, kind); s.settimeout(1)
+s = socket.socket(family, kind); s.settimeout(3)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b'eth0\\0')
 try: s.connect(address)
 except OSError: sys.exit(3)

@@ -50,6 +50,8 @@ pub(crate) fn exec(key: &SessionKey, id: &str, exit_code: i32) -> ExecRow {
         signal: None,
         oom_killed: false,
         quota_exceeded: false,
+        timeout_ms: Some(30_000),
+        timeout_cut: None,
         duration_ms: u64::MAX,
         started_at: at(),
         ended_at: Some(at()),

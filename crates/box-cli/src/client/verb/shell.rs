@@ -1,12 +1,11 @@
 //! `strongbox shell`: a terminal in a session.
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::exec;
-use crate::client::http::session_path;
 use crate::client::session_options::SessionOptions;
-use crate::client::{ServerOptions, ask, ending, patiently};
+use crate::client::{ServerOptions, ending};
 use crate::fault::Fault;
 use crate::values;
 
@@ -28,7 +27,7 @@ Exit codes: those of `run`; `strongbox --help` lists them.")]
 pub(crate) struct ShellOptions {
     /// The session; it is made if there is none of that name
     session: String,
-    /// End the shell after this time; else after the longest that the profile allows
+    /// End the shell after this time
     #[arg(long, value_name = "SECONDS", value_parser = values::timeout_ms, allow_hyphen_values = true)]
     timeout: Option<u64>,
     /// Set a variable, or pass the caller's value on. Repeatable
@@ -52,12 +51,7 @@ pub(crate) fn main(options: &ShellOptions) -> Result<u8, Fault> {
         let fault = Fault::new("standard input is not a terminal");
         return Err(fault.hint(format!("use `strongbox exec {} -- CMD` for commands without one", options.session)));
     }
-    let fields = options.session_options.fields()?;
-    let timeout = match options.timeout {
-        Some(ms) => exec::seconds(ms),
-        None => longest_time(options, &fields.clone().into())?,
-    };
-    let mut body = fields;
+    let mut body = options.session_options.fields()?;
     let command = if options.program.is_empty() {
         vec!["sh".to_owned(), "-c".to_owned(), BEST_SHELL.to_owned()]
     } else {
@@ -65,17 +59,12 @@ pub(crate) fn main(options: &ShellOptions) -> Result<u8, Fault> {
     };
     body.insert("command".to_owned(), json!(command));
     body.insert("env".to_owned(), exec::environment(&options.env, true)?);
-    body.insert("timeout_sec".to_owned(), timeout);
+    if let Some(ms) = options.timeout {
+        body.insert("timeout_sec".to_owned(), exec::seconds(ms));
+    }
     if let Some(workdir) = &options.workdir {
         body.insert("workdir".to_owned(), json!(workdir));
     }
     let finish = exec::run(&options.server, &options.session, body, true, true)?;
     Ok(ending::report(&finish))
-}
-
-/// The longest time that the session allows. A command that asks for none gets a much shorter one.
-fn longest_time(options: &ShellOptions, fields: &Value) -> Result<Value, Fault> {
-    let path = session_path(&options.session, &[]);
-    let made = ask(&options.server, async |client| patiently("making the box", client.post(&path, fields)).await)?;
-    Ok(made.json()?["timeout_sec_max"].clone())
 }

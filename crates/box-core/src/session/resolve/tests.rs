@@ -201,6 +201,24 @@ fn no_kind_of_command_passes_a_locked_deadline() {
 }
 
 #[test]
+fn a_deadline_that_was_cut_names_the_limit_and_the_profile() {
+    let cut = |config: &SessionConfig, terminal, timeout_ms| {
+        let program = box_wire::Program::Shell("true".into());
+        config.deadline_cut(&ExecCall { terminal, timeout_ms, ..ExecCall::new(program) })
+    };
+    let window = Some(box_wire::WindowSize { rows: 24, columns: 80 });
+    let usual = SessionRequest::default().resolve(&SessionDefaults::default(), None).unwrap();
+    assert_eq!([None, Some(120_000)].map(|asked| cut(&usual, None, asked)), [None, None]);
+    assert_eq!(cut(&usual, None, Some(600_000)).as_deref(), Some("profile default has timeout_sec_max 120"));
+    assert_eq!(cut(&usual, window, Some(600_000)), None);
+    assert_eq!(cut(&usual, window, Some(u64::MAX)).as_deref(), Some("a terminal has at most 86400 s"));
+    let profile = Profile { name: "p".into(), locked: [LockedField::TimeoutSec].into(), ..Profile::default() };
+    let locked = SessionRequest::default().resolve(&with_profile(profile), None).unwrap();
+    assert_eq!(cut(&locked, window, Some(31_000)).as_deref(), Some("profile p locks timeout_sec to 30"));
+    assert_eq!(cut(&locked, None, Some(30_000)), None);
+}
+
+#[test]
 fn volumes_are_mounted_as_the_profile_locks_mounts() {
     let volume = KeptDirectory {
         host_path: "/srv/volume".into(),
