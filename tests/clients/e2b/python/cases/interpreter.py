@@ -7,7 +7,7 @@ import re
 import tarfile
 import time
 
-from e2b import InvalidArgumentException, NotFoundException, TimeoutException
+from e2b import InvalidArgumentException, NotFoundException, SandboxException, TimeoutException
 
 from suite import Skip, case, equal, holds, raises
 
@@ -317,5 +317,5 @@ async def a_directory_that_cannot_be_used_is_told_with_its_reason(desk):
     sandbox = await desk.sandbox()
     await sandbox.files.write("/home/user/note", "text")
     for cwd, why in [("/missing", "No such file"), ("/home/user/note", "Not a directory")]:
-        error = await raises(InvalidArgumentException, sandbox.create_code_context(cwd=cwd))
+        error = await raises(SandboxException, sandbox.create_code_context(cwd=cwd))
         holds(cwd in str(error) and why in str(error), f"the refusal of {cwd} is {error}")
