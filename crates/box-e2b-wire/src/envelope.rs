@@ -39,8 +39,13 @@ pub enum EnvelopeError {
     #[error("an envelope starts with 0 or 2, not with {0}")]
     UnknownFlags(u8),
     /// A message that is too large.
-    #[error("a message of {0} bytes is too large; at most {max} are taken", max = limits::MESSAGE_BYTES_MAX)]
-    TooLarge(u32),
+    #[error("a message of {bytes} bytes is too large; at most {bytes_max} are taken")]
+    TooLarge {
+        /// As it was announced.
+        bytes: u32,
+        /// What is taken here.
+        bytes_max: usize,
+    },
     /// The stream ended in the middle of a message.
     #[error("the stream ended within a message")]
     Unfinished,
@@ -66,13 +71,25 @@ impl Envelope {
 }
 
 /// Takes bytes as they come and gives messages. Holds at most one message and what came with its end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     held: Vec<u8>,
     ended: bool,
+    bytes_max: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::taking(limits::MESSAGE_BYTES_MAX)
+    }
 }
 
 impl Decoder {
+    /// One that takes messages of up to so many bytes.
+    pub fn taking(bytes_max: usize) -> Self {
+        Self { held: Vec::new(), ended: false, bytes_max }
+    }
+
     /// Takes more bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
@@ -93,8 +110,8 @@ impl Decoder {
         };
         let announced = u32::from_be_bytes(length);
         let length = usize::try_from(announced).unwrap_or(usize::MAX);
-        if length > limits::MESSAGE_BYTES_MAX {
-            return Err(EnvelopeError::TooLarge(announced));
+        if length > self.bytes_max {
+            return Err(EnvelopeError::TooLarge { bytes: announced, bytes_max: self.bytes_max });
         }
         if rest.len() < length {
             return Ok(None);
@@ -156,7 +173,10 @@ mod tests {
         let table: [(&[u8], EnvelopeError); 3] = [
             (&[1, 0, 0, 0, 9], EnvelopeError::Compressed),
             (&[4, 0, 0, 0, 9], EnvelopeError::UnknownFlags(4)),
-            (&[0, 255, 255, 255, 255], EnvelopeError::TooLarge(u32::MAX)),
+            (
+                &[0, 255, 255, 255, 255],
+                EnvelopeError::TooLarge { bytes: u32::MAX, bytes_max: limits::MESSAGE_BYTES_MAX },
+            ),
         ];
         for (bytes, error) in table {
             let mut decoder = Decoder::default();

@@ -39,6 +39,10 @@ const KEEPALIVE_SEC: u64 = 90;
 #[derive(Debug)]
 pub(crate) struct Unary<T>(pub(crate) T);
 
+/// The same of a call that brings input for a process.
+#[derive(Debug)]
+pub(crate) struct UnaryInput<T>(pub(crate) T);
+
 /// The message of a call that is answered with a stream.
 #[derive(Debug)]
 pub(crate) struct Streamed<T>(pub(crate) T);
@@ -55,16 +59,29 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Unary<T> {
     type Rejection = UnaryError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, UnaryError> {
-        if crate::body::check_is_json(request.headers()).is_err() {
-            let message = "the message must be JSON; send it with Content-Type: application/json";
-            return Err(UnaryError(RpcError::new(Code::InvalidArgument, message)));
-        }
-        let body = axum::body::to_bytes(request.into_body(), limits::MESSAGE_BYTES_MAX).await;
-        let bytes = body.map_err(|error| UnaryError(unreadable(&error)))?;
-        // An empty message has every field as it is when nobody says.
-        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-        parse(text).map(Self).map_err(UnaryError)
+        message(request, limits::MESSAGE_BYTES_MAX).await.map(Self)
     }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for UnaryInput<T> {
+    type Rejection = UnaryError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, UnaryError> {
+        message(request, limits::INPUT_MESSAGE_BYTES_MAX).await.map(Self)
+    }
+}
+
+/// The one message of a request.
+async fn message<T: DeserializeOwned>(request: Request, bytes_max: usize) -> Result<T, UnaryError> {
+    if crate::body::check_is_json(request.headers()).is_err() {
+        let message = "the message must be JSON; send it with Content-Type: application/json";
+        return Err(UnaryError(RpcError::new(Code::InvalidArgument, message)));
+    }
+    let body = axum::body::to_bytes(request.into_body(), bytes_max).await;
+    let bytes = body.map_err(|error| UnaryError(unreadable(&error, bytes_max)))?;
+    // An empty message has every field as it is when nobody says.
+    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+    parse(text).map_err(UnaryError)
 }
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequest<S> for Streamed<T> {
@@ -81,8 +98,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequest<S> for Streamed<T> 
     }
 }
 
-fn unreadable(error: &axum::Error) -> RpcError {
-    let max = limits::MESSAGE_BYTES_MAX;
+fn unreadable(error: &axum::Error, max: usize) -> RpcError {
     RpcError::new(Code::InvalidArgument, format!("the message cannot be read: {error}; at most {max} bytes are taken"))
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
-use box_e2b_wire::{Code, Decoder, EnvelopeKind, RpcError};
+use box_e2b_wire::{Code, Decoder, EnvelopeKind, RpcError, limits};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -24,6 +24,11 @@ impl Incoming {
         Self { body: body.into_data_stream(), decoder: Decoder::default() }
     }
 
+    /// Those of a body with input for a process.
+    pub(crate) fn with_input(body: Body) -> Self {
+        Self { body: body.into_data_stream(), decoder: Decoder::taking(limits::INPUT_MESSAGE_BYTES_MAX) }
+    }
+
     /// Reads what follows the last message, which is the end of the body. hyper closes a connection whose request was not read to its
     /// end, and the client's pool may have taken the connection for the next request by then.
     pub(crate) async fn read_to_end(&mut self) {
@@ -42,7 +47,7 @@ impl Incoming {
             }
             match self.body.next().await {
                 Some(Ok(piece)) => self.decoder.push(&piece),
-                Some(Err(error)) => return Err(super::unreadable(&error)),
+                Some(Err(error)) => return Err(super::unreadable(&error, limits::MESSAGE_BYTES_MAX)),
                 None => return self.decoder.finish().map(|()| None).map_err(wrong),
             }
         }

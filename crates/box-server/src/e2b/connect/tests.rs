@@ -82,7 +82,13 @@ async fn a_message_is_taken_bare_or_in_its_envelope() {
     let response = Unary::<Value>::from_request(request("{"), &()).await.unwrap_err().into_response();
     assert_eq!(response.status(), 400);
     let large = vec![b' '; limits::MESSAGE_BYTES_MAX + 1];
-    assert!(Unary::<Value>::from_request(request(large), &()).await.is_err());
+    assert!(Unary::<Value>::from_request(request(large.clone()), &()).await.is_err());
+    let input: Vec<u8> = large.into_iter().chain(*b"7").collect();
+    let UnaryInput(value) = UnaryInput::<Value>::from_request(request(input.clone()), &()).await.unwrap();
+    assert_eq!(value, json!(7), "input for a process may be longer");
+    let stream = || Body::from(Envelope::encode(EnvelopeKind::Message, &input).unwrap());
+    assert!(Incoming::new(stream()).next::<u8>().await.is_err());
+    assert_eq!(Incoming::with_input(stream()).next::<u8>().await.unwrap(), Some(7));
 }
 
 #[tokio::test]

@@ -240,8 +240,8 @@ fn timeout(asked: Option<i64>, usual_sec: u64, max_sec: u64) -> Result<u64, E2bF
 /// A template that means an image which cannot be used is a template that is not there.
 pub(super) fn refused(error: Error, template: &str) -> E2bFailure {
     match error {
-        Error::BadImage { .. } => templates::unknown(template),
-        Error::Invalid(invalid) if invalid.field == "image" => templates::unknown(template),
+        Error::BadImage { reason, .. } => templates::no_image(template, &reason),
+        Error::Invalid(invalid) if invalid.field == "image" => templates::no_image(template, &invalid.to_string()),
         // Nothing else that these clients say is mounted anywhere.
         Error::Invalid(invalid) if ["mount_path", "volumes"].contains(&invalid.field) => {
             E2bFailure::from(Error::Invalid(invalid)).reworded(|words| format!("volumeMounts: {words}"))
@@ -278,7 +278,17 @@ fn digest(caller: &Caller, asked: &Asked) -> String {
 
 #[cfg(test)]
 mod tests {
+    use box_core::session::UnknownImage;
+
     use super::*;
+
+    #[test]
+    fn an_image_that_is_not_allowed_is_not_found_and_says_which_key_to_set() {
+        let error = box_core::image::ImagePolicy::default().decide("ubuntu:22.04", UnknownImage::Refused).unwrap_err();
+        let told = refused(error, "ubuntu:22.04");
+        assert_eq!(told.status(), 404);
+        assert!(told.message().contains("'ubuntu:22.04'") && told.message().contains("allowed_images"), "{told:?}");
+    }
 
     #[test]
     fn what_the_machine_lacks_is_not_told_as_busy() {

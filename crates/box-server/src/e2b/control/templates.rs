@@ -47,6 +47,11 @@ pub(super) fn unknown(name: &str) -> E2bFailure {
     E2bFailure::not_found(format!("template '{shown}' not found; `e2b_door.templates` in the configuration lists them"))
 }
 
+/// The same where the name was tried as an image, with why it is none.
+pub(super) fn no_image(name: &str, reason: &str) -> E2bFailure {
+    unknown(name).reworded(|words| format!("{words}; as an image: {reason}"))
+}
+
 /// `GET /templates`
 pub(super) async fn list(State(app): State<App>, Owner(caller): Owner) -> Result<Json<Vec<Value>>, E2bFailure> {
     let usual = app.e2b().config().templates.iter().map(|(name, template)| usual_view(name, template));

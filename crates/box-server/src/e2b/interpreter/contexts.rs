@@ -96,8 +96,20 @@ pub(super) fn default_id(language: Language) -> String {
     format!("{DEFAULT_PREFIX}{}", language.name())
 }
 
+/// The language of the context that there is without anybody making it, by its id.
+pub(super) fn default_language(id: &str) -> Option<Language> {
+    let name = id.strip_prefix(DEFAULT_PREFIX)?;
+    Language::ALL.into_iter().find(|language| language.name() == name)
+}
+
+/// Languages whose context is listed before its first use starts it, as E2B's sandboxes list it.
+pub(super) fn not_started_yet(all: &[Context]) -> impl Iterator<Item = Language> {
+    let is_there = |language| all.iter().any(|context| context.id == default_id(language));
+    [Language::Python, Language::JavaScript].into_iter().filter(move |language| !is_there(*language))
+}
+
 impl Contexts {
-    /// All of them.
+    /// All that were started.
     pub(super) async fn list(&self) -> Result<Vec<Context>, Refused> {
         let processes = self.service.list_processes(&self.caller, &self.session).await?;
         Ok(processes.iter().filter_map(Context::of).collect())
@@ -212,7 +224,11 @@ impl Contexts {
 
     /// Ends one.
     pub(super) async fn remove(&self, id: &str) -> Result<(), Refused> {
-        let context = self.find(id).await?;
+        let context = match self.find(id).await {
+            // It is not started, and there again when it is used.
+            Err(_) if default_language(id).is_some() => return Ok(()),
+            found => found?,
+        };
         match self.service.stop_process(&self.caller, &self.session, &process_id(&context.id)?).await {
             Ok(_) | Err(Error::ProcessNotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -241,7 +257,7 @@ fn not_started(language: Language, cwd: &str, error: Error) -> Refused {
     match error {
         Error::Refused(refusal) => match refusal.code {
             RefusalCode::NotFound | RefusalCode::NotExecutable => Refused::needs(language),
-            RefusalCode::BadWorkdir => Refused::invalid(format!("cwd {cwd:?} does not exist in the box")),
+            RefusalCode::BadWorkdir => Refused::invalid(format!("cwd {cwd:?}: {}", refusal.message)),
             _ => Error::Refused(refusal).into(),
         },
         other => other.into(),

@@ -81,7 +81,9 @@ async fn execute(State(app): State<App>, directed: Directed, Raw(body): Raw) -> 
 /// The contexts that there are.
 async fn list(State(app): State<App>, OpenDirected(directed): OpenDirected) -> Result<Json<Vec<Value>>, Refused> {
     let all = contexts_of(&app, directed).list().await?;
-    Ok(Json(all.iter().map(described).collect()))
+    let unstarted = contexts::not_started_yet(&all)
+        .map(|language| language::described(&contexts::default_id(language), language, contexts::HOME));
+    Ok(Json(unstarted.chain(all.iter().map(described)).collect()))
 }
 
 /// Makes a context.
@@ -114,7 +116,10 @@ async fn restart(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refused> {
     let contexts = contexts_of(&app, directed);
-    let context = contexts.find(&id).await?;
+    let context = match contexts::default_language(&id) {
+        Some(language) => default_context(&app, &contexts, language).await?,
+        None => contexts.find(&id).await?,
+    };
     let turn = contexts.turn(&id);
     let restarting = async move {
         let _starting = turn.starting().await;
@@ -125,11 +130,18 @@ async fn restart(
 
 /// The context that is meant; that of a language is made when it is first used.
 async fn chosen(app: &App, contexts: &Contexts, id: Option<String>, name: Option<String>) -> Result<Context, Refused> {
-    let language = match (id, name) {
-        (Some(_), Some(_)) => return Err(Refused::invalid("Only one of context_id or language can be provided")),
-        (Some(id), None) => return contexts.find(&id).await,
-        (None, name) => language(name.as_deref())?,
-    };
+    match (id, name) {
+        (Some(_), Some(_)) => Err(Refused::invalid("Only one of context_id or language can be provided")),
+        (Some(id), None) => match contexts::default_language(&id) {
+            Some(language) => default_context(app, contexts, language).await,
+            None => contexts.find(&id).await,
+        },
+        (None, name) => default_context(app, contexts, language(name.as_deref())?).await,
+    }
+}
+
+/// The context of a language, started where it is not.
+async fn default_context(app: &App, contexts: &Contexts, language: Language) -> Result<Context, Refused> {
     let id = contexts::default_id(language);
     let turn = contexts.turn(&id);
     let contexts = contexts.clone();

@@ -13,7 +13,7 @@ use http::HeaderMap;
 use super::found::{Found, ProcessesOf, not_found};
 use super::launch;
 use crate::app::App;
-use crate::e2b::connect::{self, Incoming, Unary, told};
+use crate::e2b::connect::{self, Incoming, Unary, UnaryInput, told};
 use crate::e2b::directed::Directed;
 
 /// Sends something to a process. Waits while it does not read.
@@ -21,7 +21,7 @@ pub(super) async fn send(
     State(app): State<App>,
     to: Directed,
     headers: HeaderMap,
-    Unary(request): Unary<SendInputRequest>,
+    UnaryInput(request): UnaryInput<SendInputRequest>,
 ) -> Response {
     let sent = async {
         let line = Line::to(&app, &to, &request.process).await?;
@@ -32,7 +32,7 @@ pub(super) async fn send(
 
 /// Sends to a process what a client streams.
 pub(super) async fn stream(State(app): State<App>, to: Directed, headers: HeaderMap, request: Request) -> Response {
-    let mut incoming = Incoming::new(request.into_body());
+    let mut incoming = Incoming::with_input(request.into_body());
     let sent = async {
         let Some(StreamInput::Start(selector)) = incoming.next().await? else {
             return Err(RpcError::new(Code::InvalidArgument, "the first message must be start, with the process"));

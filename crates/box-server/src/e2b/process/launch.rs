@@ -18,6 +18,9 @@ use crate::e2b::directed::Acting;
 /// How large a terminal is of which nobody says it.
 const WINDOW: WindowSize = WindowSize { rows: 24, columns: 80 };
 
+/// What the agent says of a directory that is not there.
+const NOT_THERE: &str = "No such file or directory (os error 2)";
+
 /// Longest tag.
 const TAG_BYTES_MAX: usize = 1024;
 
@@ -97,7 +100,11 @@ pub(super) fn refused(error: Error, request: &StartRequest, workdir: Option<&Gue
     match refusal.code {
         RefusalCode::BadWorkdir => {
             let shown = workdir.map(GuestPath::as_str).unwrap_or_default();
-            invalid(format!("cwd '{shown:.500}' does not exist or cannot be entered ({})", refusal.message))
+            let what = format!("working directory {shown}: ");
+            let why = refusal.message.strip_prefix(&what).unwrap_or(&refusal.message);
+            // In E2B's words, which programs look for.
+            let why = if why == NOT_THERE { "does not exist".to_owned() } else { format!("cannot be entered: {why}") };
+            invalid(format!("cwd '{shown:.500}' {why}"))
         }
         RefusalCode::NotFound if cmd.ends_with("/bash") => invalid(format!(
             "{}; E2B's SDKs run every command by it, so the image of the template needs bash",
@@ -178,11 +185,16 @@ mod tests {
     fn a_box_without_bash_says_so() {
         let process = ProcessConfig { cmd: "/bin/bash".to_owned(), ..ProcessConfig::default() };
         let request = StartRequest { process, ..StartRequest::default() };
-        let refusal = |code| Error::from(box_wire::Refusal { code, message: "no".to_owned() });
-        let told = refused(refusal(RefusalCode::NotFound), &request, None);
+        let refusal = |code, message: &str| Error::from(box_wire::Refusal { code, message: message.to_owned() });
+        let told = refused(refusal(RefusalCode::NotFound, "no"), &request, None);
         assert!(told.code == Code::InvalidArgument && told.message.contains("needs bash"), "{told}");
         let place: GuestPath = "/gone".parse().unwrap();
-        let told = refused(refusal(RefusalCode::BadWorkdir), &request, Some(&place));
-        assert!(told.code == Code::InvalidArgument && told.message.starts_with("cwd '/gone' does not exist"), "{told}");
+        let of = |why: &str| {
+            let message = format!("working directory /gone: {why}");
+            refused(refusal(RefusalCode::BadWorkdir, &message), &request, Some(&place))
+        };
+        let (gone, closed) = (of(NOT_THERE), of("Permission denied"));
+        assert_eq!((gone.code, gone.message.as_str()), (Code::InvalidArgument, "cwd '/gone' does not exist"));
+        assert_eq!(closed.message, "cwd '/gone' cannot be entered: Permission denied");
     }
 }

@@ -7,7 +7,7 @@ import re
 import tarfile
 import time
 
-from e2b import InvalidArgumentException, NotFoundException, TimeoutException
+from e2b import InvalidArgumentException, NotFoundException, SandboxException, TimeoutException
 
 from suite import Skip, case, equal, holds, raises
 
@@ -301,3 +301,21 @@ async def a_box_that_has_ipython_knows_its_magics(desk):
     equal([it.latex for it in (await run("%%latex\n$x$")).results], ["$x$"], "what a magic shows")
     equal((await run("%nonesuch")).error.name, "UsageError", "a magic that nobody knows")
     equal((await run("x = = 1")).error.name, "SyntaxError", "what is no code")
+
+
+@case("interpreter")
+async def contexts_of_languages_are_there_before_their_first_use(desk):
+    sandbox = await desk.sandbox()
+    listed = {it.language: it for it in await sandbox.list_code_contexts()}
+    holds({"python", "javascript"} <= set(listed), f"the languages are {list(listed)}")
+    equal((await sandbox.run_code("1 + 1", context=listed["python"])).text, "2", "text")
+    equal(len(await sandbox.list_code_contexts()), len(listed), "contexts after the first use")
+
+
+@case("interpreter")
+async def a_directory_that_cannot_be_used_is_told_with_its_reason(desk):
+    sandbox = await desk.sandbox()
+    await sandbox.files.write("/home/user/note", "text")
+    for cwd, why in [("/missing", "No such file"), ("/home/user/note", "Not a directory")]:
+        error = await raises(SandboxException, sandbox.create_code_context(cwd=cwd))
+        holds(cwd in str(error) and why in str(error), f"the refusal of {cwd} is {error}")

@@ -139,3 +139,16 @@ async def what_a_template_starts_is_ready_when_its_sandbox_is(desk):
         equal(await sandbox.files.read("/tmp/up"), "up\n", "file")
         running = await sandbox.commands.list()
         holds(any("sleep 600" in " ".join(it.args) for it in running), f"it runs: {running}")
+
+
+@case("saving", limit_sec=LIMIT_SEC)
+async def a_step_of_an_unknown_user_is_told_in_the_words_of_e2b(desk):
+    error = await raises(BuildException, desk.Template.build(begun(desk).run_cmd("whoami", user="root123"), f"none-{desk.mark}"))
+    expected = "failed to run command 'whoami': command failed: unauthenticated: invalid username: 'root123'"
+    holds(expected in str(error), f"the refusal is {error}")
+
+
+@case()
+async def an_image_that_is_not_allowed_names_the_key_that_allows_it(desk):
+    error = await raises(SandboxException, desk.sandbox("ubuntu:22.04"))
+    holds("404" in str(error) and "allowed_images" in str(error), f"the refusal is {error}")

@@ -140,7 +140,8 @@ async fn origin_of(app: &App, caller: &Caller, asked: &BuildAsked) -> Result<Ori
         (Some(name), _) => {
             let origin = origin::find(app, caller, name).await?;
             let is_known = origin.seed.is_some() || app.e2b().config().templates.contains_key(&origin.name);
-            if is_known { Ok(origin) } else { Err(templates::unknown(name)) }
+            let hint = "an image is named by fromImage, and allowed by `allowed_images`";
+            if is_known { Ok(origin) } else { Err(templates::no_image(name, hint)) }
         }
         (None, Some(image)) => {
             let (name, template) = templates::named(app.e2b().config(), image)?;

@@ -80,7 +80,12 @@ impl<'a> Site<'a> {
     }
 
     async fn run(&self, step: &str, line: &str, user: Option<&str>, log: &BuildLog) -> Result<(), E2bFailure> {
-        let user = user.map_or_else(|| Ok(self.user()), known_user)?;
+        // In E2B's words, which programs look for.
+        let failed = |failure: E2bFailure| {
+            failure
+                .reworded(|words| format!("failed to run command '{line}': command failed: unauthenticated: {words}"))
+        };
+        let user = user.map_or_else(|| Ok(self.user()), known_user).map_err(failed)?;
         let call = shell_call(line, user, Some(&self.whole("")), &self.env, Some(limits::E2B_STEP_TIME_MAX))?;
         self.exec(step, ExecCall { span: ExecSpan::Main, note: None, ..call }, "the command", log).await
     }
@@ -168,7 +173,7 @@ fn ended(info: &box_core::call::ExecInfo, what: &str) -> Result<(), E2bFailure> 
 }
 
 fn known_user(name: &str) -> Result<BoxUser, E2bFailure> {
-    let unknown = || E2bFailure::invalid(format!("user {name:.40?} is unknown; there are `user` and `root`"));
+    let unknown = || E2bFailure::invalid(format!("invalid username: '{name:.40}'; there are `user` and `root`"));
     BoxUser::named(name).ok_or_else(unknown)
 }
 

@@ -37,6 +37,18 @@ async fn cells_need_the_token_and_contexts_do_not() {
 }
 
 #[tokio::test]
+async fn contexts_of_languages_are_listed_before_their_first_use() {
+    let visitor = visitor(row(NAME)).await;
+    let headers = [("e2b-sandbox-id", NAME), ("e2b-sandbox-port", "49999")];
+    let (_, _, listed) = visitor.send("GET", "/contexts", &headers, Value::Null).await;
+    let context =
+        |language: &str| json!({ "id": format!("default-{language}"), "language": language, "cwd": "/home/user" });
+    assert_eq!(listed, json!([context("python"), context("javascript")]));
+    assert_eq!(status(&visitor, "DELETE", "/contexts/default-python", &[], Value::Null).await, 204);
+    assert_eq!(status(&visitor, "DELETE", "/contexts/default-r", &[], Value::Null).await, 404);
+}
+
+#[tokio::test]
 async fn contexts_of_a_sandbox_without_public_traffic_need_the_token_for_that() {
     let visitor = visitor(SandboxRow { traffic_token: Some("secret".to_owned()), ..row(NAME) }).await;
     assert_eq!(status(&visitor, "GET", "/contexts", &[], Value::Null).await, 403);

@@ -204,3 +204,44 @@ async fn figures_and_tables_are_shown_where_they_can_be_made() {
     let came = python.run("pandas.DataFrame({'a': [1, 2]})").await;
     assert_eq!(came.results[0]["data"], serde_json::json!({ "a": [1, 2] }));
 }
+
+/// A module with the name of Pillow, and with what cells use of it.
+const PICTURES: &str = r#"
+import os, sys, tempfile
+place = tempfile.mkdtemp()
+os.chdir(place)
+os.mkdir("PIL")
+open("PIL/__init__.py", "w").close()
+with open("PIL/Image.py", "w") as module:
+    module.write("""
+class Image:
+    def save(self, file, format=None):
+        with (open(file, 'wb') if isinstance(file, str) else file) as out:
+            out.write(b'picture')
+    def show(self):
+        raise OSError('no display')
+    def _repr_png_(self):
+        return b'picture'
+""")
+sys.path.insert(0, place)
+from PIL import Image
+image = Image.Image()
+"#;
+
+#[tokio::test]
+async fn pictures_that_are_saved_or_shown_are_results() {
+    let mut python = python().await;
+    let came = python.run(PICTURES).await;
+    assert!(came.errors.is_empty() && came.results.is_empty(), "{came:?}");
+    for code in ["image.save('one.png')", "image.show()", "image"] {
+        let came = python.run(code).await;
+        assert!(came.errors.is_empty() && came.results.len() == 1, "{code}: {came:?}");
+        assert_eq!(came.results[0]["png"], "cGljdHVyZQ==", "{code}");
+    }
+    let figure = "exec('image.save(\"two.png\")', {'__name__': 'matplotlib.image', 'image': image})";
+    for quiet in ["import io\nimage.save(io.BytesIO())", figure] {
+        let came = python.run(quiet).await;
+        assert!(came.errors.is_empty() && came.results.is_empty(), "{quiet}: {came:?}");
+    }
+    python.run("import shutil\nshutil.rmtree(place)").await;
+}

@@ -2,6 +2,7 @@
 import __future__
 import ast
 import asyncio
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -67,8 +68,25 @@ class Kernel:
         def notebook(module):
             module.display = self.screen.display
 
-        hooks = {"matplotlib.pyplot": pyplot, "IPython.display": notebook, "IPython.core.display_functions": notebook}
+        def pictures(module):
+            module.Image.save = self.saving(module.Image.save)
+            module.Image.show = lambda image, *_, **__: self.screen.display(image)
+
+        hooks = {"PIL.Image": pictures, "matplotlib.pyplot": pyplot, "IPython.display": notebook, "IPython.core.display_functions": notebook}
         sys.meta_path.insert(0, AfterImport(hooks))
+
+    def saving(self, save):
+        """Has a picture that a cell saves to a file shown as well. Those of figures are shown with their figure."""
+
+        @functools.wraps(save)
+        def saved(image, file, *args, **options):
+            done = save(image, file, *args, **options)
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            if isinstance(file, (str, os.PathLike)) and not caller.startswith("matplotlib."):
+                self.screen.display(image)
+            return done
+
+        return saved
 
     def interrupted(self, *_):
         if self.armed:
