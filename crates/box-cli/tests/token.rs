@@ -40,9 +40,28 @@ fn a_token_is_made_listed_and_revoked() {
     let wrong = token(&state, &["revoke", id, "nobody"]);
     assert_eq!(wrong.status.code(), Some(125));
     assert_eq!(listed(&state).len(), 1, "all or none");
-    let revoked = token(&state, &["revoke", id]);
+    let last = token(&state, &["revoke", id]);
+    let told = String::from_utf8_lossy(&last.stderr);
+    assert_eq!((last.status.code(), last.stdout.len()), (Some(125), 0), "{told}");
+    assert!(told.contains("--reopen") && told.contains("last token"), "{told}");
+    assert_eq!(listed(&state).len(), 1, "it is kept");
+    let revoked = token(&state, &["revoke", "--reopen", id]);
     assert_eq!((revoked.status.code(), revoked.stdout), (Some(0), format!("{id}\n").into_bytes()));
     assert_eq!(listed(&state), [serde_json::Value::Null; 0]);
+}
+
+#[test]
+fn a_token_that_is_not_the_last_one_is_revoked_without_more_words() {
+    let place = tempfile::tempdir().unwrap();
+    let state = place.path().join("state");
+    for name in ["one", "two"] {
+        token(&state, &["create", "--name", name, "--session", "chat-*"]);
+    }
+    let ids: Vec<_> = listed(&state).iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(token(&state, &["revoke", &ids[0], &ids[1]]).status.code(), Some(125), "both are the last ones");
+    assert_eq!(token(&state, &["revoke", &ids[0]]).status.code(), Some(0));
+    let rows = listed(&state);
+    assert_eq!((rows.len(), &rows[0]["session"]), (1, &"chat-*".into()));
 }
 
 #[test]
@@ -65,12 +84,13 @@ fn what_a_token_may_use_of_mcp_servers_is_listed() {
 fn what_a_token_cannot_be_is_refused_by_name() {
     let place = tempfile::tempdir().unwrap();
     let state = place.path().join("state");
-    let table: [(&[&str], &str); 8] = [
+    let table: [(&[&str], &str); 9] = [
         (&["--name", ""], "name"),
         (&["--name", "a", "--scope", "root"], "exec, files, skills, mcp or admin"),
         (&["--name", "a", "--tenant", "a/b"], "tenant"),
         (&["--name", "a", "--expires", "soon"], "30d"),
         (&["--name", "a", "--expires", "99999999999999d"], "too far away"),
+        (&["--name", "a", "--session", "*"], "the beginning of one"),
         (&["--name", "a", "--mcp-allow", "time__"], "--mcp-allow"),
         (&["--name", "a", "--mcp-allow", "time,fi les"], "SERVER__TOOL"),
         (&["--name", "a", "--mcp-deny", "\u{ff54}ime"], "SERVER__TOOL"),

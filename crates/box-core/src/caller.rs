@@ -8,6 +8,7 @@ use box_wire::Invalid;
 use serde::{Deserialize, Serialize};
 
 use crate::mcp::{self, McpAccess};
+use crate::session::SessionPattern;
 use crate::{Error, Result, SessionId, limits};
 
 /// Who is asking. Made by a door from a token, never from what the caller says of itself.
@@ -23,11 +24,18 @@ pub struct Caller {
     pub ceiling: Option<Ceiling>,
     /// The profile to which its token is bound. It gets no other, and no session that has another.
     pub profile: Option<String>,
+    /// The sessions to which its token or its address is bound. It names no other, and finds no other.
+    pub session: Option<SessionPattern>,
     /// What it may use of MCP servers.
     pub mcp: McpAccess,
+    /// Whether its scope `admin` opens the boxes of MCP servers too.
+    pub opens_server_boxes: bool,
     /// The query of an agent for which it asks, where its door knows: remembered with what goes wrong.
     pub query_id: Option<String>,
 }
+
+/// The subject of the single user of a machine. Those of tokens begin with `token:`.
+const LOCAL: &str = "local";
 
 /// How much all callers of one door may hold together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,14 +105,35 @@ impl Caller {
     /// The single user of a machine, who came in by its own loopback or socket without a token.
     pub fn local() -> Self {
         Self {
-            subject: "local".to_owned(),
+            subject: LOCAL.to_owned(),
             tenant: TenantId::default(),
             scopes: Scope::ALL.into(),
             ceiling: None,
             profile: None,
+            session: None,
             mcp: McpAccess::default(),
+            opens_server_boxes: true,
             query_id: None,
         }
+    }
+
+    /// Who came over TCP without a token, while there is none: any account of the machine. The boxes of MCP servers are not theirs.
+    pub fn loopback() -> Self {
+        Self { opens_server_boxes: false, ..Self::local() }
+    }
+
+    /// The same for tools, which a model uses. Who came without a token is the owner of the machine, and the model is not: only a
+    /// token with the scope `admin` makes it one.
+    #[must_use]
+    pub fn for_tools(mut self) -> Self {
+        self.opens_server_boxes &= self.subject != LOCAL;
+        self
+    }
+
+    /// The same, bound to one session. Refused where the caller is bound to others, or may not use that one.
+    pub fn bound_to(&self, session: &SessionId) -> Result<Self> {
+        self.check_session(session)?;
+        Ok(Self { session: Some(SessionPattern::Exactly(session.clone())), ..self.clone() })
     }
 
     /// The limit that is reached, when one is: everybody's, or that of the caller's door. `held` counts what tenants have, those
@@ -136,15 +165,21 @@ impl Caller {
 
     /// Whether the caller may know of a session. Those of MCP servers hold the secrets of all servers of a tenant, and in them
     /// the caller could speak with any server past its lists.
-    pub(crate) fn sees_session(&self, session: &SessionId) -> bool {
-        let may_see_servers = self.scopes.contains(&Scope::Admin) && self.mcp.is_everything();
-        may_see_servers || !mcp::is_of_servers(session)
+    pub fn sees_session(&self, session: &SessionId) -> bool {
+        let is_bound_elsewhere = self.session.as_ref().is_some_and(|bound| !bound.is_met_by(session));
+        let may_see_servers =
+            self.opens_server_boxes && self.scopes.contains(&Scope::Admin) && self.mcp.is_everything();
+        !is_bound_elsewhere && (may_see_servers || !mcp::is_of_servers(session))
     }
 
     /// Refuses a session of which the caller may not know.
     pub(crate) fn check_session(&self, session: &SessionId) -> Result<()> {
         if self.sees_session(session) {
             return Ok(());
+        }
+        if let Some(bound) = self.session.as_ref().filter(|bound| !bound.is_met_by(session)) {
+            let allowed = format!("{bound}, to which the caller is bound");
+            return Err(Invalid::new("session_id", session.as_str(), allowed).into());
         }
         Err(Error::Conflict {
             what: format!("session {session} is reserved for MCP servers"),
@@ -241,6 +276,27 @@ mod tests {
             assert!(Caller::local().check_session(&id).is_ok(), "{id}");
         }
         assert!(worker.check_session(&"mcp".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn who_is_bound_to_a_session_names_no_other() {
+        let (own, other) = ("chat-1".parse().unwrap(), "chat-2".parse().unwrap());
+        let bound = Caller::local().bound_to(&own).unwrap();
+        assert!(bound.check_session(&own).is_ok() && !bound.sees_session(&other));
+        let error = bound.check_session(&other).unwrap_err().to_string();
+        assert!(error.contains("session_id") && error.contains("chat-2") && error.contains("chat-1"), "{error}");
+        assert!(bound.bound_to(&other).is_err(), "a binding is never widened");
+        let chats = Caller { session: Some("chat-*".parse().unwrap()), ..Caller::local() };
+        assert!(chats.sees_session(&own) && chats.sees_session(&other));
+        assert!(!chats.sees_session(&"mail".parse().unwrap()) && chats.bound_to(&own).is_ok());
+    }
+
+    #[test]
+    fn tools_are_no_admins_unless_a_token_says_so() {
+        let id: SessionId = "mcp-shared".parse().unwrap();
+        assert!(Caller::local().sees_session(&id) && !Caller::loopback().sees_session(&id));
+        assert!(!Caller::local().for_tools().sees_session(&id));
+        assert!(Caller { subject: "token:ops".into(), ..Caller::local() }.for_tools().sees_session(&id));
     }
 
     #[test]

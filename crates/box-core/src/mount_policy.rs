@@ -1,9 +1,11 @@
 //! Which trees of the host may be seen in a box.
 //!
 //! The decision is made on an opened object, never on a spelling: the path is opened once, its real path is taken from the
-//! descriptor, and that same descriptor is what gets mounted.
+//! descriptor, and that same descriptor is what gets mounted. Before that, the same decision is made on where the path leads:
+//! a refusal must not depend on whether anything is there.
 
 mod privileged;
+mod resolve;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -83,7 +85,7 @@ pub struct Grant {
 }
 
 impl MountPolicy {
-    /// Opens the source of a mount and decides. A missing source is an error, never made.
+    /// Decides, opens the source of a mount, and decides on what was opened. A missing source is an error, never made.
     pub fn grant(&self, mount: &MountSpec) -> Result<Grant> {
         let asked = mount.source.as_path();
         let deny = |reason: String| Error::MountDenied { path: asked.display().to_string(), reason };
@@ -94,6 +96,8 @@ impl MountPolicy {
         if text.chars().any(char::is_control) || text.len() > box_wire::limits::PATH_BYTES_MAX {
             return Err(deny("it holds control characters or is too long".to_owned()));
         }
+        let leads_to = resolve::resolve(asked).ok_or_else(|| deny("it has too many links".to_owned()))?;
+        self.decide(&leads_to, &mount.origin).map_err(deny)?;
         let object = rustix::fs::open(asked, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| deny(format!("it cannot be opened: {error}; create it first")))?;
         let grant = identify(object).map_err(|error| deny(format!("it cannot be examined: {error}")))?;
@@ -230,6 +234,35 @@ mod tests {
             assert!(ask(&policy, bad, Origin::Operator).is_err(), "{bad:?}");
         }
         assert!(ask(&policy, &root.display().to_string(), Origin::Caller).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_does_not_tell_what_exists() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let (root, outside) = (place.join("allowed"), place.join("outside"));
+        std::fs::create_dir_all(outside.join("there")).unwrap();
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(outside.join("file"), "").unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(outside.join("socket")).unwrap();
+        std::os::unix::fs::symlink(outside.join("there"), root.join("to-there")).unwrap();
+        std::os::unix::fs::symlink(outside.join("missing"), root.join("to-missing")).unwrap();
+        let reason = |path: &Path, origin: Origin| {
+            let policy = MountPolicy { allowed_roots: vec![root.clone()], denied: vec![] };
+            let error = ask(&policy, path.to_str().unwrap(), origin).unwrap_err().to_string();
+            error.replace(path.to_str().unwrap(), "PATH")
+        };
+        let missing = reason(&outside.join("missing"), Origin::Caller);
+        assert!(missing.contains("not below an allowed root"), "{missing}");
+        for name in ["there", "file", "file/below", "socket", "missing/below"] {
+            assert_eq!(reason(&outside.join(name), Origin::Caller), missing, "{name}");
+        }
+        for name in ["to-there", "to-missing", "to-there/x"] {
+            assert_eq!(reason(&root.join(name), Origin::Caller), missing, "{name}");
+        }
+        let denied = |path: &str| reason(Path::new(path), Origin::Operator);
+        assert_eq!(denied("/etc/passwd"), denied("/etc/no-such-file"));
+        assert!(reason(&root.join("missing"), Origin::Caller).contains("create it first"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 use crate::caller::{Caller, Scope, TenantId};
 use crate::hexadecimal::{SHA256_CHARS, hexadecimal, sha256};
 use crate::mcp::McpAccess;
+use crate::session::SessionPattern;
 use crate::{Error, Result, random};
 
 /// What every token starts with, so that people and scanners for leaked secrets know it when they see it.
@@ -61,6 +62,9 @@ pub struct TokenRow {
     /// The profile to which it is bound: who comes with it gets no other.
     #[serde(default)]
     pub profile: Option<String>,
+    /// The sessions to which it is bound: who comes with it names no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionPattern>,
     /// What it may use of MCP servers: who comes with it finds nothing else.
     #[serde(default, skip_serializing_if = "McpAccess::is_everything")]
     pub mcp: McpAccess,
@@ -98,8 +102,8 @@ pub enum Denied {
     Unknown,
 }
 
-/// Makes a token: the text for its owner, and the row for the store. It is bound to no profile, and has no lists,
-/// until the row says so.
+/// Makes a token: the text for its owner, and the row for the store. It is bound to no profile and no session,
+/// and has no lists, until the row says so.
 pub fn mint(
     name: &str,
     tenant: TenantId,
@@ -119,7 +123,8 @@ pub fn mint(
     let secret = Secret(format!("{PREFIX}{id}_{}", hexadecimal(&random::<SECRET_BYTES>()?)));
     let hash = sha256(secret.expose().as_bytes());
     let (name, mcp) = (name.to_owned(), McpAccess::default());
-    let row = TokenRow { id, name, hash, tenant, scopes, created_at: now, expires_at, profile: None, mcp };
+    let row =
+        TokenRow { id, name, hash, tenant, scopes, created_at: now, expires_at, profile: None, session: None, mcp };
     Ok((secret, row))
 }
 
@@ -144,7 +149,9 @@ pub fn check(rows: &[TokenRow], presented: &str, now: Timestamp) -> Result<Calle
         scopes: row.scopes.clone(),
         ceiling: None,
         profile: row.profile.clone(),
+        session: row.session.clone(),
         mcp: row.mcp.clone(),
+        opens_server_boxes: true,
         query_id: None,
     })
 }
@@ -204,7 +211,8 @@ mod tests {
         let (_, other) = minted("other", None);
         let (secret, row) = minted("build server", None);
         let mcp = McpAccess::new(Some(vec!["time".parse().unwrap()]), Vec::new()).unwrap();
-        let row = TokenRow { profile: Some("strict".into()), mcp: mcp.clone(), ..row };
+        let session = Some("chat-*".parse().unwrap());
+        let row = TokenRow { profile: Some("strict".into()), session: session.clone(), mcp: mcp.clone(), ..row };
         let caller = check(&[other, row], secret.expose(), now()).unwrap();
         let expected = Caller {
             subject: "token:build server".into(),
@@ -212,7 +220,9 @@ mod tests {
             scopes: [Scope::Exec].into(),
             ceiling: None,
             profile: Some("strict".into()),
+            session,
             mcp,
+            opens_server_boxes: true,
             query_id: None,
         };
         assert_eq!(caller, expected);

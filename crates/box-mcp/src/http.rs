@@ -130,11 +130,27 @@ async fn all(State(door): State<Door>, Query(asked): Query<Asked>, request: Requ
     door.enter(Endpoint::Servers(View::All), asked, request).await
 }
 
-async fn own(State(door): State<Door>, Query(asked): Query<Asked>, request: Request) -> Response {
-    let session = asked.session.clone().unwrap_or_else(|| OWN_SESSION.to_owned());
-    match SessionId::try_from(session) {
+async fn own(State(door): State<Door>, Query(asked): Query<Asked>, mut request: Request) -> Response {
+    match working_session(asked.session.clone(), &mut request) {
         Ok(session) => door.enter(Endpoint::Own(session), asked, request).await,
-        Err(invalid) => refuse(StatusCode::BAD_REQUEST, &invalid.to_string()),
+        Err(error) => refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    }
+}
+
+/// The session in which our own tools work. An address that names one is bound to it: no argument of a tool names another.
+fn working_session(named: Option<String>, request: &mut Request) -> box_core::Result<SessionId> {
+    let caller = request.extensions_mut().get_mut::<Caller>();
+    let only = caller.as_ref().and_then(|caller| caller.session.as_ref()?.only().cloned());
+    match (named, only) {
+        (Some(named), _) => {
+            let session = SessionId::try_from(named)?;
+            if let Some(caller) = caller {
+                *caller = caller.clone().for_tools().bound_to(&session)?;
+            }
+            Ok(session)
+        }
+        (None, Some(only)) => Ok(only),
+        (None, None) => Ok(OWN_SESSION.parse()?),
     }
 }
 

@@ -69,13 +69,14 @@ impl Tokens {
     }
 
     /// Who came. Without a token only the owner of the machine does: by the Unix socket always, by the loopback while there
-    /// are no tokens.
+    /// are no tokens, and then without the boxes of MCP servers.
     async fn caller(&self, peer: Peer, shown: &Shown<'_>) -> Result<Caller, Failure> {
         let rows = self.rows().await?;
         match shown {
             // Why it is refused is not told: whoever has no good token learns nothing about the others.
             Shown::Token(token) => token::check(&rows, token, Timestamp::now()).map_err(|_| Failure::unauthorized()),
-            Shown::Nothing if peer == Peer::Unix || (rows.is_empty() && peer.is_local()) => Ok(Caller::local()),
+            Shown::Nothing if peer == Peer::Unix => Ok(Caller::local()),
+            Shown::Nothing if rows.is_empty() && peer.is_local() => Ok(Caller::loopback()),
             Shown::Nothing | Shown::Nonsense => Err(Failure::unauthorized()),
         }
     }

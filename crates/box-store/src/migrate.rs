@@ -16,6 +16,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/004_sandboxes.sql"),
     include_str!("../migrations/005_templates.sql"),
     include_str!("../migrations/006_volumes.sql"),
+    include_str!("../migrations/007_token_session.sql"),
 ];
 
 /// Refuses a file that these steps cannot have made.

@@ -3,6 +3,8 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use box_tests::mcp::Mcp;
+
 use crate::{Door, DoorCase, cases};
 
 pub(crate) fn cases() -> Vec<DoorCase> {
@@ -13,6 +15,8 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         a_server_that_is_not_there_is_not_found,
         servers_are_there_for_their_tenant_and_whoever_may_change_them,
         boxes_of_servers_are_for_admins_only,
+        tools_without_a_token_name_no_box_of_servers,
+        who_is_bound_to_a_session_names_no_other,
     ]
 }
 
@@ -98,12 +102,14 @@ async fn servers_are_there_for_their_tenant_and_whoever_may_change_them(door: &m
 
 /// The boxes of servers hold the secrets of all of them.
 async fn boxes_of_servers_are_for_admins_only(door: &mut Door) -> Result<()> {
-    door.client.create("mcp-shared-0a1b2c3d", &json!({})).await?;
+    let without_token = door.client.post("/v1/sessions/mcp-shared-0a1b2c3d", &json!({})).await?;
+    without_token.refused(409, "conflict")?;
     let worker = door.server.token(&["--name", "worker", "--scope", "exec,files,mcp"])?;
     let admin = door.server.token(&["--name", "admin", "--scope", "exec,files,admin"])?;
     let (worker, admin) = (door.client.with_token(&worker), door.client.with_token(&admin));
     crate::eventually("the tokens", || async { Ok((worker.get("/v1/status").await?.status == 200).then_some(())) })
         .await?;
+    admin.create("mcp-shared-0a1b2c3d", &json!({})).await?;
     let path = "/v1/sessions/mcp-shared-0a1b2c3d";
     for tried in [
         worker.get(path).await?,
@@ -120,4 +126,65 @@ async fn boxes_of_servers_are_for_admins_only(door: &mut Door) -> Result<()> {
     ensure!(admin.sessions().await?.len() == 1);
     ensure!(admin.exec("mcp-shared-0a1b2c3d", "echo seen").await?["stdout"] == "seen\n");
     Ok(())
+}
+
+/// What a tool of ours answers.
+async fn told(mcp: &Mcp, tool: &str, arguments: Value) -> Result<Value> {
+    Ok(mcp.result(tool, arguments).await?["structuredContent"].clone())
+}
+
+async fn tools_without_a_token_name_no_box_of_servers(door: &mut Door) -> Result<()> {
+    let mcp = Mcp::connect(&door.server, "/mcp/box").await?;
+    for id in ["mcp-shared", "mcp-shared-0a1b2c3d", "mcp-test-1"] {
+        let command = json!({"command": "cat /proc/*/environ", "session_id": id});
+        for (tool, arguments) in [
+            ("exec", command),
+            ("read", json!({"path": "/proc/self/environ", "session_id": id})),
+            ("session_info", json!({"session_id": id})),
+            ("session_end", json!({"session_id": id})),
+            ("process_start", json!({"command": "cat", "session_id": id})),
+        ] {
+            let told = told(&mcp, tool, arguments).await?;
+            ensure!(
+                told["error"]["code"] == "conflict" && told.to_string().contains("reserved"),
+                "{tool} {id}: {told}"
+            );
+        }
+    }
+    let named = Mcp::connect(&door.server, "/mcp/box?session=mcp-shared").await;
+    ensure!(named.is_err(), "an address names a box of servers");
+    Ok(())
+}
+
+async fn who_is_bound_to_a_session_names_no_other(door: &mut Door) -> Result<()> {
+    door.client.create("other", &json!({})).await?;
+    let mcp = Mcp::connect(&door.server, "/mcp/box?session=own").await?;
+    ensure!(told(&mcp, "exec", json!({"command": "echo here"})).await?["ok"] == true);
+    for tool in ["session_info", "session_end"] {
+        let told = told(&mcp, tool, json!({"session_id": "other"})).await?;
+        ensure!(told["error"]["code"] == "invalid" && told.to_string().contains("bound"), "{tool}: {told}");
+    }
+    let listed = mcp.result("session_list", json!({})).await?.to_string();
+    ensure!(listed.contains("own") && !listed.contains("other"), "{listed}");
+
+    let bound = door.server.token(&["--name", "own", "--scope", "exec,files", "--session", "own"])?;
+    let bound = door.client.with_token(&bound);
+    crate::eventually("the token", || async { Ok((bound.get("/v1/status").await?.status == 200).then_some(())) })
+        .await?;
+    bound.exec("own", "true").await?;
+    for tried in [
+        bound.get("/v1/sessions/other").await?,
+        bound.post("/v1/sessions/third", &json!({})).await?,
+        bound.post("/v1/sessions/other/exec", &json!({ "cmd": "true" })).await?,
+        bound.get("/v1/sessions/other/files?path=/etc/passwd").await?,
+        bound.delete("/v1/sessions/other").await?,
+    ] {
+        tried.refused(400, "validation_error")?;
+    }
+    ensure!(bound.sessions().await?.len() == 1, "it finds others");
+    ensure!(bound.get("/v1/status").await?.must(200)?["active_sessions"] == 1, "it counts others");
+    bound.post("/sandboxes", &json!({ "templateID": "base" })).await.map(|answer| {
+        ensure!(answer.status == 403, "{answer:?}");
+        Ok(())
+    })?
 }

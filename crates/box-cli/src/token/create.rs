@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use box_core::mcp::{McpAccess, McpPattern};
+use box_core::session::SessionPattern;
 use box_core::store::{Change, Wait};
 use box_core::token::{self, Secret, TokenRow};
 use box_core::{Scope, TenantId};
@@ -29,6 +30,8 @@ Examples:
     STRONGBOX_TOKEN=$(cat box.token) strongbox status --url https://box.example
   For code that is not to be trusted with more than a profile of yours allows:
     strongbox token create --name guests --profile offline_readonly
+  For one conversation, whose agent is to find no other session:
+    strongbox token create --name chat-7 --scope exec,files --session chat-7
   For a client that is to find one MCP server, and of another what reads:
     strongbox token create --name desk --mcp-allow 'time,files__read*'
   For E2B's own clients:
@@ -53,6 +56,9 @@ pub(crate) struct CreateOptions {
     /// Hold it to a profile: who comes with it gets no other, and no session that has another
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Hold it to a session, or to all that begin alike (PREFIX*): who comes with it names and finds no other
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionPattern>,
     /// Let it use only these MCP servers and tools: SERVER, SERVER__TOOL, either with * at its end; box are our own tools.
     /// Repeatable
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
@@ -79,7 +85,7 @@ pub(crate) fn main(options: &CreateOptions) -> Result<u8, Fault> {
     options.profile.as_deref().map(|name| config.profiles.get(name)).transpose()?;
     let allow = Some(options.mcp_allow.clone()).filter(|allow| !allow.is_empty());
     let mcp = McpAccess::new(allow, options.mcp_deny.clone())?;
-    let row = TokenRow { profile: options.profile.clone(), mcp, ..row };
+    let row = TokenRow { profile: options.profile.clone(), session: options.session.clone(), mcp, ..row };
     let store = StateDir::open(&config.state_dir)?.store()?;
     crate::runtime()?.block_on(store.write(Change::PutToken(Box::new(row.clone())), Wait::Committed))?;
     if options.format.json {
@@ -99,9 +105,9 @@ fn after(now: Timestamp, seconds: u64) -> Result<Timestamp, Fault> {
 }
 
 fn as_json(row: &TokenRow, secret: &Secret) -> serde_json::Value {
-    let TokenRow { id, name, tenant, scopes, expires_at, profile, mcp, .. } = row;
+    let TokenRow { id, name, tenant, scopes, expires_at, profile, session, mcp, .. } = row;
     json!({
         "id": id, "name": name, "tenant": tenant, "scopes": scopes, "expires_at": expires_at, "profile": profile,
-        "mcp": mcp, "secret": secret.expose(), "e2b_key": secret.expose_as_e2b_key(),
+        "session": session, "mcp": mcp, "secret": secret.expose(), "e2b_key": secret.expose_as_e2b_key(),
     })
 }

@@ -37,13 +37,14 @@ pub(crate) fn main(options: &ListOptions) -> Result<u8, Fault> {
         return listing::write_json(&rows.iter().map(as_json).collect());
     }
     let now = Timestamp::now();
-    let mut table = Table::new(&["ID", "NAME", "TENANT", "SCOPES", "PROFILE", "MCP", "CREATED", "EXPIRES"]);
+    let mut table = Table::new(&["ID", "NAME", "TENANT", "SCOPES", "PROFILE", "SESSION", "MCP", "CREATED", "EXPIRES"]);
     for row in &rows {
         let scopes: Vec<&str> = row.scopes.iter().map(|scope| scope.as_str()).collect();
         let (tenant, created) = (row.tenant.to_string(), row.created_at.to_string());
         let profile = row.profile.clone().unwrap_or_else(|| "any".to_owned());
+        let session = row.session.as_ref().map_or_else(|| "any".to_owned(), ToString::to_string);
         let (id, name, scopes, mcp) = (row.id.clone(), row.name.clone(), scopes.join(","), lists(&row.mcp));
-        table.row([id, name, tenant, scopes, profile, mcp, created, expiry(row, now)]);
+        table.row([id, name, tenant, scopes, profile, session, mcp, created, expiry(row, now)]);
     }
     listing::write_out(table.render().as_bytes())
 }
@@ -72,9 +73,9 @@ fn expiry(row: &TokenRow, now: Timestamp) -> String {
 }
 
 fn as_json(row: &TokenRow) -> serde_json::Value {
-    let TokenRow { id, name, tenant, scopes, created_at, expires_at, profile, mcp, .. } = row;
+    let TokenRow { id, name, tenant, scopes, created_at, expires_at, profile, session, mcp, .. } = row;
     json!({
-        "id": id, "name": name, "tenant": tenant, "scopes": scopes, "profile": profile, "mcp": mcp,
+        "id": id, "name": name, "tenant": tenant, "scopes": scopes, "profile": profile, "session": session, "mcp": mcp,
         "created_at": created_at, "expires_at": expires_at,
     })
 }

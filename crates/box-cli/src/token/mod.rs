@@ -24,7 +24,9 @@ pub(crate) enum TokenVerb {
     #[command(after_help = "\
 Examples:
   strongbox token list
-  strongbox token revoke 3f8a1c9d02be")]
+  strongbox token revoke 3f8a1c9d02be
+  The last one, so that every user of this machine comes in over TCP again:
+    strongbox token revoke --reopen 3f8a1c9d02be")]
     Revoke(revoke::RevokeOptions),
 }
 

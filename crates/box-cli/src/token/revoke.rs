@@ -14,6 +14,9 @@ pub(crate) struct RevokeOptions {
     /// The tokens, by the ids that `strongbox token list` shows
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
+    /// Revoke the last token too: without any, every user of this machine comes in over TCP without one
+    #[arg(long)]
+    reopen: bool,
     #[command(flatten)]
     place: PlaceOptions,
 }
@@ -25,6 +28,10 @@ pub(crate) fn main(options: &RevokeOptions) -> Result<u8, Fault> {
         let rows = store.tokens().await?;
         if let Some(unknown) = options.ids.iter().find(|id| !rows.iter().any(|row| row.id == **id)) {
             return Err(Fault::new(format!("there is no token {unknown}")).hint("`strongbox token list` shows the ids"));
+        }
+        if !options.reopen && rows.iter().all(|row| options.ids.contains(&row.id)) {
+            let what = "revoking the last token would open TCP to every user of this machine";
+            return Err(Fault::new(what).hint("make another token first, or say --reopen if that is meant"));
         }
         for id in &options.ids {
             store.write(Change::DeleteToken(id.clone()), Wait::Committed).await?;

@@ -125,6 +125,7 @@ impl Service {
         let standing = Condition::of(self.inner.present().and_then(|()| self.inner.check_writable()), &found);
         let processes: usize = sessions.iter().map(|session| session.processes_running()).sum();
         let limits = self.inner.tenant_limits(&caller.tenant, sessions.len() as u64, processes as u64);
+        let seen: Vec<_> = sessions.iter().filter(|session| caller.sees_session(&session.key.id)).collect();
         Ok(StatusInfo {
             enabled: standing.enabled,
             available: standing.available,
@@ -132,10 +133,10 @@ impl Service {
             fix: standing.fix,
             backend,
             default_profile: config.default_profile.clone(),
-            recent_error_count: self.inner.watched.errors_of(&caller.tenant).len(),
-            active_sessions: sessions.len(),
-            managed_processes: processes,
-            execs_running: sessions.iter().map(|session| session.execs_running()).sum(),
+            recent_error_count: self.recent_errors(caller)?.len(),
+            active_sessions: seen.len(),
+            managed_processes: seen.iter().map(|session| session.processes_running()).sum(),
+            execs_running: seen.iter().map(|session| session.execs_running()).sum(),
             session_ttl_sec: config.session_ttl_sec,
             max_sessions: config.max_sessions,
             max_managed_processes: config.max_managed_processes,

@@ -24,6 +24,7 @@ pub(crate) struct Workplace {
 impl Service {
     /// Where a session works, or would if it were made now. Nothing is made.
     pub(crate) fn workplace(&self, caller: &Caller, id: &SessionId, request: &SessionRequest) -> Result<Workplace> {
+        caller.check_session(id)?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         let existing = self.inner.lock_sessions().get(&key).cloned();
         let settings = self.settings();

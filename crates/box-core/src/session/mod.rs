@@ -1,6 +1,7 @@
 //! What a user holds: an id, what was asked of the box behind it, and a lifetime.
 
 mod id;
+mod pattern;
 mod request;
 mod resolve;
 
@@ -15,6 +16,7 @@ use crate::profile::{Account, LockedField};
 use crate::{BackendName, Guarantees, Network};
 
 pub use id::SessionId;
+pub use pattern::SessionPattern;
 pub(crate) use request::check_ttl;
 pub use request::{
     AbsentSession, ChangedMounts, Difference, DoorRules, ExtraMount, LoneMountPath, SessionRequest, SkillMounts,

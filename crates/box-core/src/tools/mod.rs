@@ -34,7 +34,7 @@ impl Service {
     /// Runs a tool for an agent, in the session of its query, which is made if it does not exist.
     #[boxed]
     pub async fn tool(&self, caller: &Caller, name: &str, parameters: Value, query: &QueryContext) -> Result<Value> {
-        let caller = &Caller { query_id: query.query_id.clone(), ..caller.clone() };
+        let caller = &Caller { query_id: query.query_id.clone(), ..caller.clone().for_tools() };
         let session = session_id_of(&self.settings(), query);
         self.run_tool(caller, session, name, parameters).await
     }
@@ -42,7 +42,7 @@ impl Service {
     /// Runs a tool for an agent, in a session of the caller's choice, which is made if it does not exist.
     #[boxed]
     pub async fn tool_in(&self, caller: &Caller, session: &SessionId, name: &str, parameters: Value) -> Result<Value> {
-        self.run_tool(caller, Ok(session.clone()), name, parameters).await
+        self.run_tool(&caller.clone().for_tools(), Ok(session.clone()), name, parameters).await
     }
 
     async fn run_tool(
@@ -61,6 +61,7 @@ impl Service {
             _ => Scope::Files,
         })?;
         let session = session?;
+        caller.check_session(&session)?;
         let asked = Asked::take(tool, parameters);
         let (asked, ignored) = self.noting_tool(caller, &session, asked).await?;
         let request = self.with_skill_mounts(caller, &session, request()).await?;

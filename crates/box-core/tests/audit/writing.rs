@@ -21,7 +21,9 @@ async fn an_entry_says_who_asked_for_what_and_how_it_ended() {
         scopes: [Scope::Exec].into(),
         ceiling: None,
         profile: None,
+        session: None,
         mcp: McpAccess::default(),
+        opens_server_boxes: true,
         query_id: None,
     };
     let at = "2026-01-02T03:04:05Z".parse().unwrap();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use box_core::mcp::McpAccess;
+use box_core::session::SessionPattern;
 use box_core::{Caller, Scope, SessionId, TenantId};
 
 use crate::gateway::View;
@@ -24,6 +25,7 @@ pub(super) struct Owner {
     /// Two tokens of one name may differ in what they may do.
     scopes: BTreeSet<Scope>,
     profile: Option<String>,
+    bound: Option<SessionPattern>,
     mcp: McpAccess,
     endpoint: Endpoint,
 }
@@ -35,6 +37,7 @@ impl Owner {
             tenant: caller.tenant.clone(),
             scopes: caller.scopes.clone(),
             profile: caller.profile.clone(),
+            bound: caller.session.clone(),
             mcp: caller.mcp.clone(),
             endpoint,
         }

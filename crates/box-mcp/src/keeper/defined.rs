@@ -56,7 +56,7 @@ impl Author {
     /// Who came by a door.
     pub(super) fn of(caller: &Caller) -> Self {
         // Whoever is held to something does not rule the machine.
-        let is_free = caller.profile.is_none() && caller.mcp.is_everything();
+        let is_free = caller.profile.is_none() && caller.session.is_none() && caller.mcp.is_everything();
         let is_operator = caller.scopes.contains(&Scope::Admin) && is_free;
         Self { is_operator, profile: caller.profile.clone(), mcp: caller.mcp.clone() }
     }
@@ -116,7 +116,9 @@ impl Defined {
             scopes: [Scope::Exec, Scope::Admin].into(),
             ceiling: None,
             profile: self.author.profile.clone(),
+            session: None,
             mcp: McpAccess::default(),
+            opens_server_boxes: true,
             query_id: None,
         }
     }

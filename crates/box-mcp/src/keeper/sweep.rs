@@ -122,7 +122,9 @@ fn caller(tenant: &TenantId) -> Caller {
         scopes: [Scope::Exec, Scope::Admin].into(),
         ceiling: None,
         profile: None,
+        session: None,
         mcp: box_core::mcp::McpAccess::default(),
+        opens_server_boxes: true,
         query_id: None,
     }
 }

@@ -56,7 +56,7 @@ where
 impl Own {
     /// For a caller, whose work is done in a session unless it names another one.
     pub(crate) fn new(computer: Arc<dyn Computer>, caller: Caller, session: SessionId) -> Self {
-        Self { computer, caller, session }
+        Self { computer, caller: caller.for_tools(), session }
     }
 
     /// The tools that the caller may use.

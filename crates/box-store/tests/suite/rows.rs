@@ -98,6 +98,7 @@ pub(crate) fn token(id: &str, name: &str) -> TokenRow {
         created_at: at(),
         expires_at: Some(at()),
         profile: Some("strict".into()),
+        session: Some("chat-*".parse().unwrap()),
         mcp: McpAccess::new(Some(vec!["time".parse().unwrap()]), vec!["time__set*".parse().unwrap()]).unwrap(),
     }
 }

@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use box_core::{Caller, Scope};
 use http::request::Parts;
-use http::{HeaderMap, header};
+use http::{HeaderMap, StatusCode, header};
 
 use crate::app::App;
 use crate::body::ChargedTo;
@@ -31,6 +31,11 @@ impl FromRequestParts<App> for Owner {
         let caller = app.tokens().owner_of_key(peer, key).await?.ok_or_else(refused)?;
         crate::seats::trust(&parts.extensions);
         caller.require(Scope::Exec)?;
+        if let Some(bound) = &caller.session {
+            let message =
+                format!("the key is bound to session {bound}: use one that is not; sandboxes choose their own ids");
+            return Err(E2bFailure::new(StatusCode::FORBIDDEN, message));
+        }
         parts.extensions.insert(ChargedTo::new(app.service(), &caller));
         tracing::Span::current().record("caller.subject", caller.subject.as_str());
         Ok(Self(caller))
