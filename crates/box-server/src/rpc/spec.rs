@@ -109,7 +109,7 @@ impl BoxSpec {
         let is_within =
             |path: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         if model.is_good() && self.has_workspace() && root != "/" && !is_within(&self.workdir) {
-            let problem = Problem::rule(format!("workdir must be {root} or below it when host_path is mounted"));
+            let problem = Problem::rule("workdir must stay under mount_path when host_path is provided");
             model.refuse("workdir", &problem, &Value::from(self.workdir.as_str()));
         }
     }
@@ -190,7 +190,11 @@ fn workdir(model: &mut Model<'_>, mount_path: &GuestPath) -> String {
         None if model.sent("mount_path").is_some() => mount_path.to_string(),
         _ => model.take("workdir", limits::WORKSPACE.to_owned(), |value| {
             let path = trimmed(value).and_then(without_nul)?;
-            if path.starts_with('/') { Ok(path) } else { Err(Problem::rule("workdir must be an absolute path")) }
+            if path.starts_with('/') {
+                Ok(path)
+            } else {
+                Err(Problem::rule("workdir must be an absolute path inside the sandbox"))
+            }
         }),
     }
 }
@@ -207,7 +211,7 @@ fn without_nul(text: String) -> Read<String> {
 fn guest_path(field: &'static str, value: &Value) -> Read<GuestPath> {
     let path = trimmed(value)?;
     if !path.starts_with('/') {
-        return Err(Problem::rule(format!("{field} must be an absolute path")));
+        return Err(Problem::rule(format!("{field} must be an absolute path inside the sandbox")));
     }
     GuestPath::parse(field, &path).map_err(|invalid| Problem::rule(format!("{field} must have {}", invalid.allowed)))
 }
@@ -225,7 +229,7 @@ fn host_path(path: String) -> Read<Option<String>> {
     if has_drive || path.starts_with(r"\\") {
         return Err(Problem::rule("host_path is a path of Windows, which this machine has not"));
     }
-    Err(Problem::rule("host_path must be an absolute path"))
+    Err(Problem::rule("host_path must be an absolute host path"))
 }
 
 fn image(value: &Value) -> Read<String> {
@@ -253,7 +257,8 @@ fn cpus(value: &Value) -> Read<f64> {
 fn at_least(value: &Value, field: &str, least: u64) -> Read<u64> {
     let number = model::whole(value)?;
     u64::try_from(number).ok().filter(|number| *number >= least).ok_or_else(|| match least {
-        1 => Problem::rule(format!("{field} must be greater than 0")),
+        1 if field == "timeout_sec" => Problem::rule(format!("{field} must be greater than 0")),
+        0 => Problem::rule(format!("{field} must be greater than or equal to 0")),
         least => Problem::rule(format!("{field} must be at least {least}")),
     })
 }
@@ -320,12 +325,16 @@ fn content_digest(value: &Value) -> Read<String> {
     let text = model::text(value)?;
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64 && digits.bytes().all(is_digit));
-    digits.map(str::to_owned).ok_or_else(|| Problem::rule("content_digest must be sha256: and 64 lowercase digits"))
+    digits.map(str::to_owned).ok_or_else(|| Problem::rule("content_digest must use sha256:<64 lowercase hex>"))
 }
 
 fn manifest_path(value: &Value) -> Read<Option<String>> {
     let path = model::text(value)?;
-    if path.starts_with('/') { Ok(Some(path)) } else { Err(Problem::rule("manifest_path must be an absolute path")) }
+    if path.starts_with('/') {
+        Ok(Some(path))
+    } else {
+        Err(Problem::rule("manifest_path must be an absolute host path"))
+    }
 }
 
 #[cfg(test)]
