@@ -106,6 +106,15 @@ impl<'a> Model<'a> {
         );
     }
 
+    /// Refuses every field that is not one of these.
+    pub(super) fn refuse_others(&mut self, known: &[&str]) {
+        let problem = Problem("extra_forbidden", "Extra inputs are not permitted".to_owned());
+        let fields = self.fields;
+        for (name, value) in fields.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
+            self.refuse(name, &problem, value);
+        }
+    }
+
     /// Takes over what is wrong with an object in this one.
     pub(super) fn absorb(&mut self, wrong: &Wrong) {
         self.wrong.count += wrong.count;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::fault::Fault;
 use super::model::{self, Model, Problem, Read, trimmed};
+use super::tenancy::Place;
 use crate::original::TIMEOUT_SEC_MAX;
 
 /// The image of clients that name none.
@@ -30,6 +31,48 @@ const ARTIFACTS: &str = "/opt/langbot-artifacts";
 const NETWORKS: [(&str, Network); 2] = [("off", Network::Off), ("on", Network::On)];
 const MODES: [(&str, HostPathMode); 3] =
     [("none", HostPathMode::None), ("ro", HostPathMode::Ro), ("rw", HostPathMode::Rw)];
+
+/// Every field of a spec, of all versions.
+const FIELDS: [&str; 18] = [
+    "cmd",
+    "workdir",
+    "timeout_sec",
+    "network",
+    "session_id",
+    "env",
+    "image",
+    "host_path",
+    "host_path_mode",
+    "mount_path",
+    "extra_mounts",
+    "skill_name",
+    "persistent",
+    "cpus",
+    "memory_mb",
+    "pids_limit",
+    "read_only_rootfs",
+    "workspace_quota_mb",
+];
+
+/// What becomes of fields that no version of the protocol has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnknownFields {
+    /// They are ignored, as clients up to 0.7.12 expect.
+    Ignored,
+    /// They are refused, as clients from 0.7.13 on expect.
+    Refused,
+}
+
+impl UnknownFields {
+    /// Nothing on the wire names the version of a client. Those of 0.5.0 to 0.7.12 always send `skill_name`, later ones never
+    /// do, and clients without a workspace are older than both.
+    pub(crate) fn of(place: &Place, spec: &Map<String, Value>) -> Self {
+        match place {
+            Place::Workspace { .. } if !spec.contains_key("skill_name") => Self::Refused,
+            Place::Workspace { .. } | Place::Legacy => Self::Ignored,
+        }
+    }
+}
 
 /// A box, and a command in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,8 +116,8 @@ pub(crate) struct BoxSpec {
 }
 
 impl BoxSpec {
-    /// Reads a spec. Everything that is wrong is told at once; keys that nobody knows are ignored.
-    pub(crate) fn read(data: &Map<String, Value>) -> Result<Self, Fault> {
+    /// Reads a spec. The error names everything that is wrong with it.
+    pub(crate) fn read(data: &Map<String, Value>, unknown: UnknownFields) -> Result<Self, Fault> {
         let mut model = Model::new("BoxSpec", data);
         let workspace = GuestPath::parse("mount_path", limits::WORKSPACE)?;
         let mount_path = model.take("mount_path", workspace, |value| guest_path("mount_path", value));
@@ -99,6 +142,9 @@ impl BoxSpec {
             mount_path,
         };
         spec.check_workdir(&mut model);
+        if unknown == UnknownFields::Refused {
+            model.refuse_others(&FIELDS);
+        }
         model.finish()?;
         Ok(spec)
     }
