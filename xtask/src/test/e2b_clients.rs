@@ -45,7 +45,7 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
     }
     let packages = javascript(proof);
     if let Err(error) = install(proof, &packages) {
-        return Ok(Verdict::Skipped(format!("the packages of E2B cannot be installed: {error:#}")));
+        return Ok(Verdict::not_installed("the packages of E2B", &error));
     }
     let servers = Servers::start(&proof.artefacts()?.strongbox)?;
     let mut endings = Vec::new();
@@ -71,7 +71,7 @@ pub(super) fn on_docker(proof: &mut Proof) -> Result<Verdict> {
     }
     let python = match newest_sdk() {
         Ok(python) => python,
-        Err(error) => return Ok(Verdict::Skipped(format!("the packages of E2B cannot be installed: {error:#}"))),
+        Err(error) => return Ok(Verdict::not_installed("the packages of E2B", &error)),
     };
     let engines = match Engines::start(&proof.target, &[Engine::Docker]) {
         Ok(engines) => engines,

@@ -49,7 +49,7 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
     }
     let packages = typescript(proof);
     if let Err(error) = install(proof, &packages) {
-        return Ok(Verdict::Skipped(format!("the MCP clients cannot be installed: {error:#}")));
+        return Ok(Verdict::not_installed("the MCP clients", &error));
     }
     let strongbox = proof.artefacts()?.strongbox;
     let registries = registries::environment();
