@@ -71,6 +71,13 @@ pub(crate) enum Verdict {
     Skipped(String),
 }
 
+impl Verdict {
+    /// Clients that cannot be installed prove nothing, and a stage without them would look as if it had.
+    pub(crate) fn not_installed(what: &str, error: &anyhow::Error) -> Self {
+        Self::Failed(format!("{what} cannot be installed: {error:#}"))
+    }
+}
+
 use Phase::{Alone, End, Sources, Suites};
 use Resource::{Cargo, Engines, Processors, TestUser};
 

@@ -165,6 +165,12 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     for (name, value, arguments, says) in [
         ("LANGBOT_BOX_CONTROL_TOKEN", "short", &["-s"][..], "LANGBOT_BOX_CONTROL_TOKEN"),
         ("LANGBOT_BOX_TRUSTED_INSTANCE_UUID", "-", &[], "LANGBOT_BOX_TRUSTED_INSTANCE_UUID"),
+        (
+            "LANGBOT_BOX_CONTROL_TOKEN",
+            "0123456789abcdef0123456789abcdef",
+            &["-s"],
+            "LANGBOT_BOX_TRUSTED_INSTANCE_UUID is required",
+        ),
         ("NOTHING", "", &["--host", "0.0.0.0"], "LANGBOT_BOX_CONTROL_TOKEN"),
         ("NOTHING", "", &["--host", "somewhere"], "127.0.0.1"),
     ] {

@@ -317,7 +317,8 @@ pub(crate) fn shown(value: &str) -> String {
     shown
 }
 
-fn listed(candidates: &[String]) -> String {
+/// Paths to choose from as errors repeat them: the first ones, and how many more there are.
+pub fn listed(candidates: &[String]) -> String {
     let mut shown: Vec<String> = candidates.iter().take(CANDIDATES_SHOWN_MAX).map(|path| shown(path)).collect();
     if candidates.len() > CANDIDATES_SHOWN_MAX {
         shown.push(format!("and {} more", candidates.len() - CANDIDATES_SHOWN_MAX));

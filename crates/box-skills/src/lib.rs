@@ -22,7 +22,7 @@ mod store;
 mod stores;
 
 pub use checkout::archive_of;
-pub use error::{Error, Result};
+pub use error::{Error, Result, listed};
 pub use install::digest;
 pub use skill::{
     FileEntry, FileList, FileQuery, NewSkill, Preview, Selection, Skill, SkillChange, SkillReference, ZipRequest,

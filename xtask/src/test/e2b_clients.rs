@@ -44,7 +44,9 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
         return Ok(Verdict::Skipped(reason));
     }
     let packages = javascript(proof);
-    install(proof, &packages).context("the packages of E2B cannot be installed")?;
+    if let Err(error) = install(proof, &packages) {
+        return Ok(Verdict::not_installed("the packages of E2B", &error));
+    }
     let servers = Servers::start(&proof.artefacts()?.strongbox)?;
     let mut endings = Vec::new();
     for drivers in in_turn(proof, &packages, &servers) {
@@ -67,7 +69,10 @@ pub(super) fn on_docker(proof: &mut Proof) -> Result<Verdict> {
     if let Some(reason) = missing() {
         return Ok(Verdict::Skipped(reason));
     }
-    let python = newest_sdk().context("the packages of E2B cannot be installed")?;
+    let python = match newest_sdk() {
+        Ok(python) => python,
+        Err(error) => return Ok(Verdict::not_installed("the packages of E2B", &error)),
+    };
     let engines = match Engines::start(&proof.target, &[Engine::Docker]) {
         Ok(engines) => engines,
         Err(error) => return Ok(Verdict::Skipped(format!("no engines: {error:#}"))),

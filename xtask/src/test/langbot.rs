@@ -44,7 +44,9 @@ pub(super) fn clients(proof: &mut Proof) -> Result<Verdict> {
     }
     let versions = chosen(proof, SDKS);
     let wanted = versions.iter().map(|version| sdk(version)).collect();
-    install(proof, wanted).context("the LangBot SDK cannot be installed")?;
+    if let Err(error) = install(proof, wanted) {
+        return Ok(Verdict::not_installed("the LangBot SDK", &error));
+    }
     let strongbox = proof.artefacts()?.strongbox;
     // One server for clients of all ages at the same time: it has to tell them apart.
     let server = start(&strongbox)?;
@@ -62,7 +64,9 @@ pub(super) fn app(proof: &mut Proof) -> Result<Verdict> {
         return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this".into()));
     }
     let wanted = APPS.iter().map(|version| app_of(version)).collect();
-    install(proof, wanted).context("LangBot cannot be installed")?;
+    if let Err(error) = install(proof, wanted) {
+        return Ok(Verdict::not_installed("LangBot", &error));
+    }
     let strongbox = proof.artefacts()?.strongbox;
     for version in APPS {
         let server = start(&strongbox)?;
@@ -188,6 +192,7 @@ pub(super) fn install(proof: &mut Proof, wanted: Vec<Environment>) -> Result<()>
 
 #[cfg(test)]
 mod tests {
+    use super::Verdict;
     use std::collections::BTreeSet;
     use std::path::{Path, PathBuf};
 
@@ -200,6 +205,13 @@ mod tests {
         let text = std::fs::read_to_string(file).expect("the drivers are there");
         let functions = text.split("@case(").skip(1).filter_map(|it| it.split("async def ").nth(1)?.split('(').next());
         functions.map(|name| format!("{topic}/{name}")).collect()
+    }
+
+    #[test]
+    fn a_missing_sdk_fails_its_stage() {
+        let error = anyhow::anyhow!("no network").context("pip");
+        let expected = Verdict::Failed("the LangBot SDK cannot be installed: pip: no network".into());
+        assert_eq!(Verdict::not_installed("the LangBot SDK", &error), expected);
     }
 
     #[test]

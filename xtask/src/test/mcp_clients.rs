@@ -11,7 +11,7 @@ use super::{Proof, Verdict, langbot};
 use crate::node::Packages;
 use crate::python::Environment;
 use crate::{cargo, machine, run};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use house::House;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,7 +48,9 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
         return Ok(Verdict::Skipped(reason));
     }
     let packages = typescript(proof);
-    install(proof, &packages).context("the MCP clients cannot be installed")?;
+    if let Err(error) = install(proof, &packages) {
+        return Ok(Verdict::not_installed("the MCP clients", &error));
+    }
     let strongbox = proof.artefacts()?.strongbox;
     let registries = registries::environment();
     let mut endings = vec![langbot::servers_from_registries(proof, &strongbox, &registries)?];

@@ -16,7 +16,7 @@ fn text(addresses: &[String], langbot: &LangBotConfig) -> String {
         vec![format!("strongbox {} serves LangBot at {}", env!("CARGO_PKG_VERSION"), addresses.join(" and "))];
     // `http` becomes `ws`, and `https` becomes `wss`.
     if let Some(rest) = addresses.iter().find_map(|address| address.strip_prefix("http")) {
-        lines.push(format!("In LangBot:  box.runtime.endpoint: ws{rest}"));
+        lines.extend(endpoints(&format!("ws{rest}")));
     }
     let token = if langbot.control_token.is_some() {
         "needed; set the same LANGBOT_BOX_CONTROL_TOKEN for LangBot"
@@ -25,6 +25,20 @@ fn text(addresses: &[String], langbot: &LangBotConfig) -> String {
     };
     lines.push(format!("Token:       {token}"));
     lines.join("\n") + "\n"
+}
+
+/// The lines with the endpoint for LangBot. An address that stands for all of this machine's is none that can be dialed.
+fn endpoints(endpoint: &str) -> Vec<String> {
+    let every = [("://0.0.0.0:", "127.0.0.1"), ("://[::]:", "[::1]")];
+    let Some((any, loopback)) = every.into_iter().find(|(any, _)| endpoint.contains(any)) else {
+        return vec![format!("In LangBot:  box.runtime.endpoint: {endpoint}")];
+    };
+    let dialed = |host: &str| endpoint.replacen(any, &format!("://{host}:"), 1);
+    vec![
+        format!("In LangBot:  box.runtime.endpoint: {} (on this machine)", dialed(loopback)),
+        format!("             box.runtime.endpoint: {} (elsewhere)", dialed("ADDRESS")),
+        "ADDRESS:     an IP address of this machine, or a name in allowed_hosts".to_owned(),
+    ]
 }
 
 #[cfg(test)]
@@ -42,5 +56,19 @@ mod tests {
         ");
         let with = LangBotConfig { control_token: Some("x".repeat(32)), ..LangBotConfig::default() };
         assert!(text(&both, &with).contains("LANGBOT_BOX_CONTROL_TOKEN"));
+    }
+
+    #[test]
+    fn an_address_that_stands_for_all_becomes_one_that_can_be_dialed() {
+        let said = text(&["http://0.0.0.0:5410".to_owned()], &LangBotConfig::default());
+        insta::assert_snapshot!(said.replace(env!("CARGO_PKG_VERSION"), "VERSION"), @r"
+        strongbox VERSION serves LangBot at http://0.0.0.0:5410
+        In LangBot:  box.runtime.endpoint: ws://127.0.0.1:5410 (on this machine)
+                     box.runtime.endpoint: ws://ADDRESS:5410 (elsewhere)
+        ADDRESS:     an IP address of this machine, or a name in allowed_hosts
+        Token:       not needed
+        ");
+        let said = text(&["https://[::]:1".to_owned()], &LangBotConfig::default());
+        assert!(said.contains("wss://[::1]:1 (on this machine)"), "{said}");
     }
 }

@@ -106,6 +106,18 @@ impl BoxOptions {
     }
 }
 
+/// A client that shows a token is one of an instance, and standard input has no headers that could name it. Without the name,
+/// workspaces of that client would share one place.
+fn refuse_unnamed_instance(options: &BoxOptions, langbot: &LangBotConfig) -> Result<(), Fault> {
+    if !options.stdio_control || langbot.control_token.is_none() || langbot.trusted_instance.is_some() {
+        return Ok(());
+    }
+    let message = "LANGBOT_BOX_TRUSTED_INSTANCE_UUID is required for -s where a control token is set";
+    Err(Fault::new(message).code("no_trusted_instance").hint(
+        "set it to the instance id of the LangBot that starts this; LangBot 4.10.6 and older have neither, so leave the token out",
+    ))
+}
+
 /// Serves until a signal or the end of standard input ends it.
 pub(crate) fn main(options: &BoxOptions) -> Result<u8, Fault> {
     let settings = options.settings()?;
@@ -113,6 +125,7 @@ pub(crate) fn main(options: &BoxOptions) -> Result<u8, Fault> {
     let log = log::start_dropping(&config.log)?;
     let langbot = Variables::of_process()?.into_config(config.langbot()?);
     options.refuse_open_door(&langbot)?;
+    refuse_unnamed_instance(options, &langbot)?;
     let ended = block_on(async {
         let server = start(options, config.clone(), langbot.clone()).await?;
         Ok(run(options, server, &config, &langbot, settings).await.unwrap_or_else(|fault| {

@@ -1,5 +1,7 @@
 //! What clients are told when something goes wrong. They rebuild the kind of an error from its text.
 
+mod skills;
+
 use std::fmt;
 
 use box_core::Error;

@@ -106,6 +106,15 @@ impl<'a> Model<'a> {
         );
     }
 
+    /// Refuses every field that is not one of these.
+    pub(super) fn refuse_others(&mut self, known: &[&str]) {
+        let problem = Problem("extra_forbidden", "Extra inputs are not permitted".to_owned());
+        let fields = self.fields;
+        for (name, value) in fields.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
+            self.refuse(name, &problem, value);
+        }
+    }
+
     /// Takes over what is wrong with an object in this one.
     pub(super) fn absorb(&mut self, wrong: &Wrong) {
         self.wrong.count += wrong.count;
@@ -135,7 +144,7 @@ impl<'a> Model<'a> {
 
 /// A text as it is.
 pub(super) fn text(value: &Value) -> Read<String> {
-    value.as_str().map(str::to_owned).ok_or_else(|| Problem::kind("string_type", "a text"))
+    value.as_str().map(str::to_owned).ok_or_else(|| Problem::kind("string_type", "a valid string"))
 }
 
 /// A text without blanks around it.
@@ -154,9 +163,11 @@ pub(super) fn whole(value: &Value) -> Read<i64> {
                 Some((whole, rest)) if rest.bytes().all(|byte| byte == b'0') => whole,
                 _ => digits.as_str(),
             };
-            plain.parse().map_err(|_| Problem::kind("int_parsing", "a whole number, or a text that holds one"))
+            plain
+                .parse()
+                .map_err(|_| Problem::kind("int_parsing", "a valid integer, unable to parse string as an integer"))
         }
-        _ => Err(Problem::kind("int_type", "a whole number")),
+        _ => Err(Problem::kind("int_type", "a valid integer")),
     }
 }
 
@@ -170,7 +181,7 @@ fn whole_number(number: &Number) -> Read<i64> {
     }
     let float = number.as_f64().unwrap_or(f64::NAN);
     if float.fract() != 0.0 {
-        return Err(Problem::kind("int_from_float", "a whole number, not one with a fraction"));
+        return Err(Problem::kind("int_from_float", "a valid integer, got a number with a fractional part"));
     }
     #[expect(clippy::cast_possible_truncation, reason = "it is whole, and saturates where it is too large")]
     Ok(float as i64)
@@ -182,15 +193,15 @@ pub(super) fn number(value: &Value) -> Read<f64> {
         Value::Bool(yes) => Some(f64::from(u8::from(*yes))),
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().parse().ok(),
-        _ => return Err(Problem::kind("float_type", "a number")),
+        _ => return Err(Problem::kind("float_type", "a valid number")),
     };
     read.filter(|number| number.is_finite())
-        .ok_or_else(|| Problem::kind("float_parsing", "a finite number, or a text that holds one"))
+        .ok_or_else(|| Problem::kind("float_parsing", "a valid number, unable to parse string as a number"))
 }
 
 /// Yes or no.
 pub(super) fn yes_or_no(value: &Value) -> Read<bool> {
-    let refuse = || Problem::kind("bool_parsing", "true or false");
+    let refuse = || Problem::kind("bool_parsing", "a valid boolean, unable to interpret input");
     match value {
         Value::Bool(yes) => Ok(*yes),
         Value::Number(number) => match number.as_f64() {
@@ -203,7 +214,7 @@ pub(super) fn yes_or_no(value: &Value) -> Read<bool> {
             "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
             _ => Err(refuse()),
         },
-        _ => Err(Problem::kind("bool_type", "true or false")),
+        _ => Err(Problem::kind("bool_type", "a valid boolean")),
     }
 }
 
@@ -219,12 +230,12 @@ pub(super) fn word<T: Copy>(value: &Value, words: &[(&str, T)]) -> Read<T> {
 
 /// An object.
 pub(super) fn object(value: &Value) -> Read<&Map<String, Value>> {
-    value.as_object().ok_or_else(|| Problem::kind("dict_type", "an object"))
+    value.as_object().ok_or_else(|| Problem::kind("dict_type", "a valid dictionary"))
 }
 
 /// A list.
 pub(super) fn list(value: &Value) -> Read<&[Value]> {
-    value.as_array().map(Vec::as_slice).ok_or_else(|| Problem::kind("list_type", "a list"))
+    value.as_array().map(Vec::as_slice).ok_or_else(|| Problem::kind("list_type", "a valid list"))
 }
 
 /// A value as Python writes it. What is in lists and objects is not told: it can be secret.

@@ -68,12 +68,13 @@ fn real_path(path: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::spec::UnknownFields;
     use serde_json::json;
 
     fn spec(host_path: &Path, target: &str, source: &Path) -> BoxSpec {
         let mount = json!({ "host_path": source, "mount_path": target, "mode": "ro" });
         let data = json!({ "session_id": "s", "host_path": host_path, "extra_mounts": [mount] });
-        BoxSpec::read(data.as_object().unwrap()).unwrap()
+        BoxSpec::read(data.as_object().unwrap(), UnknownFields::Ignored).unwrap()
     }
 
     #[tokio::test]

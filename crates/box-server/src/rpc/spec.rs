@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::fault::Fault;
 use super::model::{self, Model, Problem, Read, trimmed};
+use super::tenancy::Place;
 use crate::original::TIMEOUT_SEC_MAX;
 
 /// The image of clients that name none.
@@ -30,6 +31,48 @@ const ARTIFACTS: &str = "/opt/langbot-artifacts";
 const NETWORKS: [(&str, Network); 2] = [("off", Network::Off), ("on", Network::On)];
 const MODES: [(&str, HostPathMode); 3] =
     [("none", HostPathMode::None), ("ro", HostPathMode::Ro), ("rw", HostPathMode::Rw)];
+
+/// Every field of a spec, of all versions.
+const FIELDS: [&str; 18] = [
+    "cmd",
+    "workdir",
+    "timeout_sec",
+    "network",
+    "session_id",
+    "env",
+    "image",
+    "host_path",
+    "host_path_mode",
+    "mount_path",
+    "extra_mounts",
+    "skill_name",
+    "persistent",
+    "cpus",
+    "memory_mb",
+    "pids_limit",
+    "read_only_rootfs",
+    "workspace_quota_mb",
+];
+
+/// What becomes of fields that no version of the protocol has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnknownFields {
+    /// They are ignored, as clients up to 0.7.12 expect.
+    Ignored,
+    /// They are refused, as clients from 0.7.13 on expect.
+    Refused,
+}
+
+impl UnknownFields {
+    /// Nothing on the wire names the version of a client. Those of 0.5.0 to 0.7.12 always send `skill_name`, later ones never
+    /// do, and clients without a workspace are older than both.
+    pub(crate) fn of(place: &Place, spec: &Map<String, Value>) -> Self {
+        match place {
+            Place::Workspace { .. } if !spec.contains_key("skill_name") => Self::Refused,
+            Place::Workspace { .. } | Place::Legacy => Self::Ignored,
+        }
+    }
+}
 
 /// A box, and a command in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,8 +116,8 @@ pub(crate) struct BoxSpec {
 }
 
 impl BoxSpec {
-    /// Reads a spec. Everything that is wrong is told at once; keys that nobody knows are ignored.
-    pub(crate) fn read(data: &Map<String, Value>) -> Result<Self, Fault> {
+    /// Reads a spec. The error names everything that is wrong with it.
+    pub(crate) fn read(data: &Map<String, Value>, unknown: UnknownFields) -> Result<Self, Fault> {
         let mut model = Model::new("BoxSpec", data);
         let workspace = GuestPath::parse("mount_path", limits::WORKSPACE)?;
         let mount_path = model.take("mount_path", workspace, |value| guest_path("mount_path", value));
@@ -99,6 +142,9 @@ impl BoxSpec {
             mount_path,
         };
         spec.check_workdir(&mut model);
+        if unknown == UnknownFields::Refused {
+            model.refuse_others(&FIELDS);
+        }
         model.finish()?;
         Ok(spec)
     }
@@ -109,7 +155,7 @@ impl BoxSpec {
         let is_within =
             |path: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         if model.is_good() && self.has_workspace() && root != "/" && !is_within(&self.workdir) {
-            let problem = Problem::rule(format!("workdir must be {root} or below it when host_path is mounted"));
+            let problem = Problem::rule("workdir must stay under mount_path when host_path is provided");
             model.refuse("workdir", &problem, &Value::from(self.workdir.as_str()));
         }
     }
@@ -190,7 +236,11 @@ fn workdir(model: &mut Model<'_>, mount_path: &GuestPath) -> String {
         None if model.sent("mount_path").is_some() => mount_path.to_string(),
         _ => model.take("workdir", limits::WORKSPACE.to_owned(), |value| {
             let path = trimmed(value).and_then(without_nul)?;
-            if path.starts_with('/') { Ok(path) } else { Err(Problem::rule("workdir must be an absolute path")) }
+            if path.starts_with('/') {
+                Ok(path)
+            } else {
+                Err(Problem::rule("workdir must be an absolute path inside the sandbox"))
+            }
         }),
     }
 }
@@ -207,7 +257,7 @@ fn without_nul(text: String) -> Read<String> {
 fn guest_path(field: &'static str, value: &Value) -> Read<GuestPath> {
     let path = trimmed(value)?;
     if !path.starts_with('/') {
-        return Err(Problem::rule(format!("{field} must be an absolute path")));
+        return Err(Problem::rule(format!("{field} must be an absolute path inside the sandbox")));
     }
     GuestPath::parse(field, &path).map_err(|invalid| Problem::rule(format!("{field} must have {}", invalid.allowed)))
 }
@@ -225,7 +275,7 @@ fn host_path(path: String) -> Read<Option<String>> {
     if has_drive || path.starts_with(r"\\") {
         return Err(Problem::rule("host_path is a path of Windows, which this machine has not"));
     }
-    Err(Problem::rule("host_path must be an absolute path"))
+    Err(Problem::rule("host_path must be an absolute host path"))
 }
 
 fn image(value: &Value) -> Read<String> {
@@ -253,7 +303,8 @@ fn cpus(value: &Value) -> Read<f64> {
 fn at_least(value: &Value, field: &str, least: u64) -> Read<u64> {
     let number = model::whole(value)?;
     u64::try_from(number).ok().filter(|number| *number >= least).ok_or_else(|| match least {
-        1 => Problem::rule(format!("{field} must be greater than 0")),
+        1 if field == "timeout_sec" => Problem::rule(format!("{field} must be greater than 0")),
+        0 => Problem::rule(format!("{field} must be greater than or equal to 0")),
         least => Problem::rule(format!("{field} must be at least {least}")),
     })
 }
@@ -320,12 +371,16 @@ fn content_digest(value: &Value) -> Read<String> {
     let text = model::text(value)?;
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64 && digits.bytes().all(is_digit));
-    digits.map(str::to_owned).ok_or_else(|| Problem::rule("content_digest must be sha256: and 64 lowercase digits"))
+    digits.map(str::to_owned).ok_or_else(|| Problem::rule("content_digest must use sha256:<64 lowercase hex>"))
 }
 
 fn manifest_path(value: &Value) -> Read<Option<String>> {
     let path = model::text(value)?;
-    if path.starts_with('/') { Ok(Some(path)) } else { Err(Problem::rule("manifest_path must be an absolute path")) }
+    if path.starts_with('/') {
+        Ok(Some(path))
+    } else {
+        Err(Problem::rule("manifest_path must be an absolute host path"))
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 """What the server says of itself: ping, health, backend, status, configuration, shutdown."""
 
+import asyncio
 import os
+import sys
 
 from langbot_plugin.box.errors import BoxError, BoxSessionNotFoundError, BoxValidationError
 
@@ -47,6 +49,25 @@ async def status_counts_only_this_workspace(box, ground):
     equal((status["active_sessions"], status["managed_processes"]), (1, 1), "sessions and processes")
     equal(status["capacity"]["used"], 1, "used capacity")
     await other.clear()
+
+
+@case("stdio")
+async def the_documented_sitecustomize_starts_strongbox(box, ground):
+    """LangBot forks the module; the sample of docs/langbot.md puts our program in its place."""
+    docs = os.path.join(os.path.dirname(__file__), "../../../../docs/langbot.md")
+    with open(docs) as text:
+        sample = text.read().split("```python\n")[1].split("```")[0]
+    place = os.path.join(ground.directory, box.name("site"))
+    os.makedirs(place)
+    with open(os.path.join(place, "sitecustomize.py"), "w") as file:
+        file.write(sample.replace("/usr/local/bin/strongbox", ground.command[0]))
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "langbot_plugin.cli.__init__", "box", "--help"],
+        env=os.environ | {"PYTHONPATH": place},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    holds(process.returncode == 0 and b"strongbox box" in said, f"it ended with {process.returncode}: {said[:300]}")
 
 
 @case()

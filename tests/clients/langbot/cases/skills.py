@@ -135,6 +135,35 @@ async def a_zip_is_previewed_and_installed(box, ground):
 
 
 @case("skills")
+async def any_file_name_of_a_zip_becomes_a_name(box, ground):
+    name = own_name(box, "named")
+    data = archive({"SKILL.md": manifest(name)})
+    for filename in [f"../../{box.prefix}.zip", f"C:/Users/me/{box.prefix}.zip"]:
+        made = await box.install_skill_zip(data, filename, target_suffix="upload")
+        equal(os.path.basename(made[0]["package_root"]), f"{box.prefix}-upload", filename)
+        await box.delete_skill(name)
+
+
+@case("skills")
+async def errors_are_worded_as_langbot_shows_them(box, ground):
+    name = own_name(box, "worded")
+    letters = "Skill name can only contain letters, numbers, hyphens and underscores"
+    await raises(BoxValidationError, box.create_skill(skill("a b")), letters)
+    await raises(BoxValidationError, box.create_skill(skill("x" * 65)), "Skill name cannot exceed 64 characters")
+    made = await box.create_skill(skill(name))
+    await raises(BoxValidationError, box.read_skill_file(name, "missing"), "Skill file not found: missing")
+    await raises(BoxValidationError, box.list_skill_files(name, "missing"), "Skill directory not found: missing")
+    for number in [0, -1]:
+        call = box.list_skill_files(name, max_entries=number)
+        await raises(BoxValidationError, call, "max_entries must be a positive integer")
+    call = box.update_skill(name, {"package_root": os.path.dirname(made["package_root"])})
+    await raises(BoxValidationError, call, "Updating package_root is not supported; recreate the skill")
+    missing = os.path.join(os.path.dirname(made["package_root"]), box.prefix)
+    await raises(BoxValidationError, box.scan_skill_directory(missing), f"Directory does not exist: {missing}")
+    await box.delete_skill(name)
+
+
+@case("skills")
 async def several_skills_in_a_zip_need_a_choice(box, ground):
     one, two = own_name(box, "one"), own_name(box, "two")
     data = archive({"a/SKILL.md": manifest(one), "b/SKILL.md": manifest(two)})

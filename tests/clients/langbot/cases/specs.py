@@ -243,3 +243,12 @@ async def a_conflict_names_the_field_and_its_value(box, ground):
         (await box.run("true", workdir="/workspace", env={"A": "1"}, timeout_sec=7)).ok,
         "what never conflicts conflicts",
     )
+
+
+@case("tenancy")
+async def unknown_fields_are_refused_unless_the_client_sends_a_skill_name(box, ground):
+    """Clients from 0.7.13 on never send the key and count on the refusal; those before always do."""
+    spec = {"session_id": box.name("s"), "cmd": "echo ok", "cpu": 2}
+    await raises(ActionCallError, box.raw("box_exec", spec), "Extra inputs are not permitted")
+    result = await box.raw("box_exec", spec | {"skill_name": None}, 60)
+    equal(result["stdout"], "ok", "output")

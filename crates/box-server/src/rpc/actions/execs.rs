@@ -15,7 +15,7 @@ const ARGUMENT_BYTES_MAX: usize = 64 << 10;
 
 /// Runs a command to its end, after all that were asked for in its session before.
 pub(super) async fn exec(call: &Call<'_>) -> Answer {
-    let spec = BoxSpec::read(&call.data)?;
+    let spec = call.spec()?;
     if spec.cmd.is_empty() {
         return Err(Fault::new(Class::Validation, "cmd must not be empty"));
     }

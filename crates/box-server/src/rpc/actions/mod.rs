@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use super::fault::{Class, Fault};
 use super::gatekeeping::{self, Kind};
+use super::spec::{BoxSpec, UnknownFields};
 use super::tenancy::Place;
 use super::views::Names;
 use super::{Connection, LangBot, Request, held};
@@ -145,6 +146,11 @@ async fn dispatch(call: &Call<'_>, action: &str) -> Answer {
 }
 
 impl Call<'_> {
+    /// The spec that was sent.
+    fn spec(&self) -> Result<BoxSpec, Fault> {
+        BoxSpec::read(&self.data, UnknownFields::of(&self.place, &self.data))
+    }
+
     /// Who asks, with what all clients of this door may hold together.
     pub(super) fn caller(&self) -> Result<Caller, Fault> {
         self.door.caller(&self.place)

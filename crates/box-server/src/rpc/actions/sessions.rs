@@ -10,7 +10,7 @@ use crate::rpc::spec::BoxSpec;
 
 /// Makes a session, or finds the one that is there.
 pub(super) async fn create(call: &Call<'_>) -> Answer {
-    let spec = BoxSpec::read(&call.data)?;
+    let spec = call.spec()?;
     let Wanted { caller, id, request } = Wanted::prepare(call, &spec).await?;
     let made = call.door.service().create_session(&caller, &id, &request).await;
     let (info, _) = made.map_err(fault_of(call, &spec))?;

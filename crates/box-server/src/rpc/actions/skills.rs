@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use box_skills::{FileQuery, NewSkill, Selection, Skill, SkillChange, SkillStore, ZipRequest};
+use box_skills::{Error, FileQuery, NewSkill, Selection, Skill, SkillChange, SkillStore, ZipRequest};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
@@ -63,6 +63,9 @@ pub(super) async fn scan(call: &Call<'_>) -> Answer {
 
 /// Files of a skill.
 pub(super) async fn list_files(call: &Call<'_>) -> Answer {
+    if call.data.get("max_entries").is_some_and(|number| !number.is_null() && number.as_u64().is_none()) {
+        return Err(Error::EntriesZero.into());
+    }
     let (name, query): (_, FileQuery) = (call.text("name")?.to_owned(), read(&call.data)?);
     in_store(call, move |store| object(store.of(&name)?.list_files(&name, &query)?)).await
 }
@@ -143,7 +146,7 @@ struct Store {
 
 impl Store {
     fn open(root: Root) -> Result<Self, Fault> {
-        let inner = SkillStore::open(&root.path).map_err(|error| fault(&error))?;
+        let inner = SkillStore::open(&root.path).map_err(Fault::from)?;
         let real = root.path.canonicalize().unwrap_or(root.path);
         Ok(Self { inner, tenants: root.hides_tenants.then(|| real.join(TENANTS)) })
     }
@@ -153,18 +156,18 @@ impl Store {
     }
 
     fn list(&self) -> Result<Vec<Skill>, Fault> {
-        let mut skills = self.inner.list().map_err(|error| fault(&error))?;
+        let mut skills = self.inner.list().map_err(Fault::from)?;
         skills.retain(|skill| self.sees(skill));
         Ok(skills)
     }
 
     fn get(&self, name: &str) -> Result<Option<Skill>, Fault> {
-        Ok(self.inner.get(name).map_err(|error| fault(&error))?.filter(|skill| self.sees(skill)))
+        Ok(self.inner.get(name).map_err(Fault::from)?.filter(|skill| self.sees(skill)))
     }
 
     fn scan(&self, path: &str) -> Result<Skill, Fault> {
-        let skill = self.inner.scan(path).map_err(|error| fault(&error))?;
-        if self.sees(&skill) { Ok(skill) } else { Err(refused("No SKILL.md found in this directory")) }
+        let skill = self.inner.scan(path).map_err(Fault::from)?;
+        if self.sees(&skill) { Ok(skill) } else { Err(Error::NoSkill { place: path.to_owned() }.into()) }
     }
 
     /// The store, for something that is done to a skill of this name.
@@ -211,23 +214,6 @@ fn object(told: impl serde::Serialize) -> Answer {
     match value(told)? {
         Value::Object(object) => Ok(object),
         _ => Err(refused("there is nothing to tell")),
-    }
-}
-
-impl From<box_skills::Error> for Fault {
-    fn from(error: box_skills::Error) -> Self {
-        fault(&error)
-    }
-}
-
-fn fault(error: &box_skills::Error) -> Fault {
-    match error {
-        // It names paths of the host.
-        box_skills::Error::System(error) => {
-            tracing::error!(error = %error, "skill store failed");
-            refused("the skill store cannot be used; the log of the server has the reason")
-        }
-        error => refused(error.to_string()),
     }
 }
 

@@ -1,10 +1,11 @@
 //! What clients of all versions send, and what they should not.
 
 use super::*;
+use crate::rpc::tenancy::InstanceId;
 use serde_json::json;
 
 fn read(sent: &Value) -> Result<BoxSpec, String> {
-    BoxSpec::read(sent.as_object().unwrap()).map_err(|fault| fault.to_string())
+    BoxSpec::read(sent.as_object().unwrap(), UnknownFields::Ignored).map_err(|fault| fault.to_string())
 }
 
 /// A spec with one more field.
@@ -188,4 +189,21 @@ fn processes_are_read_with_their_defaults() {
         let told = read(&sent).expect_err(field);
         assert!(told.contains(&format!("error for BoxManagedProcessSpec\n{field}")), "{told}");
     }
+}
+
+#[test]
+fn unknown_fields_are_refused_for_clients_that_never_send_a_skill_name() {
+    let workspace = Place::workspace(&InstanceId::parse("one").unwrap(), "two", 1);
+    let old = json!({ "session_id": "s", "skill_name": null, "cpu": 2, "b": [] });
+    let new = json!({ "session_id": "s", "cpu": 2, "b": [] });
+    let read = |place: &Place, sent: &Value| {
+        let sent = sent.as_object().unwrap();
+        BoxSpec::read(sent, UnknownFields::of(place, sent)).map_err(|fault| fault.to_string())
+    };
+    assert!(read(&workspace, &old).is_ok());
+    assert!(read(&Place::Legacy, &new).is_ok());
+    let text = read(&workspace, &new).unwrap_err();
+    assert!(text.starts_with("BoxValidationError: 2 validation errors for BoxSpec\n"), "{text}");
+    let told = "\ncpu\n  Extra inputs are not permitted [type=extra_forbidden, input_value=2, input_type=int]";
+    assert!(text.contains(told), "{text}");
 }

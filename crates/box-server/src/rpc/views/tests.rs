@@ -3,6 +3,7 @@
 use box_core::{Guarantees, SessionRequest};
 
 use super::*;
+use crate::rpc::spec::UnknownFields;
 use crate::rpc::tenancy::InstanceId;
 use crate::testing;
 
@@ -15,7 +16,8 @@ fn names(place: &Place) -> Names<'_> {
 }
 
 fn spec() -> BoxSpec {
-    BoxSpec::read(json!({ "session_id": "a:b", "timeout_sec": 7 }).as_object().unwrap()).unwrap()
+    BoxSpec::read(json!({ "session_id": "a:b", "timeout_sec": 7 }).as_object().unwrap(), UnknownFields::Ignored)
+        .unwrap()
 }
 
 fn session() -> SessionInfo {
