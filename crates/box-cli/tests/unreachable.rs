@@ -78,6 +78,36 @@ fn a_closed_port_is_told_with_its_url() {
 }
 
 #[test]
+fn doctor_names_the_address_of_an_engine_and_what_it_comes_from() {
+    let home = tempfile::tempdir().unwrap();
+    let (state, socket) = (home.path().join("state"), home.path().join("none.sock"));
+    let address = format!("unix://{}", socket.display());
+    for (backend, variable) in [("docker", "DOCKER_HOST"), ("podman", "CONTAINER_HOST")] {
+        let variables = [("STRONGBOX_STATE_DIR", state.to_str().unwrap()), (variable, &address)];
+        let told = strongbox(home.path(), &["doctor", "--backend", backend, "--json"], &variables);
+        assert_eq!(told.code, Some(1), "{}", told.stderr);
+        assert!(told.stdout.contains(&format!("cannot connect to {address} ({variable})")), "{}", told.stdout);
+    }
+}
+
+#[test]
+fn options_of_docker_are_answered_with_ours() {
+    let home = tempfile::tempdir().unwrap();
+    let table = [
+        (&["run", "-v", "/a:/b", "true"][..], "--mount SRC:DST"),
+        (&["run", "--volume", "/a:/b", "true"], "--mount SRC:DST"),
+        (&["run", "-p", "80:80", "true"], "strongbox port-forward"),
+        (&["run", "--rm", "true"], "removes its box"),
+        (&["exec", "-v", "/a:/b", "s", "true"], "--mount SRC:DST"),
+    ];
+    for (typed, says) in table {
+        let told = strongbox(home.path(), typed, &[]);
+        assert_eq!((told.code, told.stdout.as_str()), (Some(125), ""), "{typed:?}");
+        assert!(told.stderr.contains("hint: ") && told.stderr.contains(says), "{typed:?}: {}", told.stderr);
+    }
+}
+
+#[test]
 fn a_url_that_is_none_is_refused() {
     let home = tempfile::tempdir().unwrap();
     for wrong in ["localhost:5410", "ftp://x", "unix:relative"] {
