@@ -133,6 +133,25 @@ fn answer_once(listener: TcpListener, answer: &'static str) -> std::thread::Join
 }
 
 #[test]
+fn all_sessions_are_removed_by_one_word() {
+    let home = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        let list = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 22\r\nconnection: close\r\n\r\n\
+                    [{\"session_id\":\"one\"}]";
+        let removed = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+        let answer = |answer| answer_once(listener.try_clone().unwrap(), answer).join().unwrap();
+        [answer(list), answer(removed)]
+    });
+    let told = strongbox(home.path(), &["session", "rm", "--all", "--url", &url], &[]);
+    assert_eq!((told.code, told.stdout.as_str()), (Some(0), "one\n"), "{}", told.stderr);
+    let asked = served.join().unwrap();
+    assert!(asked[0].starts_with("GET /v1/sessions?"), "{asked:?}");
+    assert!(asked[1].starts_with("DELETE /v1/sessions/one "), "{asked:?}");
+}
+
+#[test]
 fn an_error_of_the_server_is_shown_with_hint_and_request() {
     let home = tempfile::tempdir().unwrap();
     let answers = [
