@@ -96,12 +96,29 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
 fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         let text = error.to_string();
-        fault::say(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+        let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        let hint = docker_habit(error).map(|hint| format!("\n\nhint: {hint}")).unwrap_or_default();
+        fault::say(&format!("{text}{hint}"));
         return ExitCode::from(EXIT_OWN_ERROR);
     }
     // A reader that has gone away has no use for the text either.
     drop(error.print());
     ExitCode::SUCCESS
+}
+
+/// What stands here for an option that Docker has and we have not.
+fn docker_habit(error: &clap::Error) -> Option<&'static str> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    Some(match option.as_str() {
+        "-v" | "--volume" => "use --mount SRC:DST[:ro|rw], or --workspace DIR to work on a directory",
+        "-p" | "--publish" => "no port needs to be published: `strongbox port-forward SESSION PORT` reaches one",
+        "--rm" => "leave it out: `strongbox run` always removes its box, and `strongbox exec` keeps it",
+        _ => return None,
+    })
 }
 
 /// Logs only when asked: a command's own standard error must stay its own.

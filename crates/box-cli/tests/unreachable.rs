@@ -78,6 +78,36 @@ fn a_closed_port_is_told_with_its_url() {
 }
 
 #[test]
+fn doctor_names_the_address_of_an_engine_and_what_it_comes_from() {
+    let home = tempfile::tempdir().unwrap();
+    let (state, socket) = (home.path().join("state"), home.path().join("none.sock"));
+    let address = format!("unix://{}", socket.display());
+    for (backend, variable) in [("docker", "DOCKER_HOST"), ("podman", "CONTAINER_HOST")] {
+        let variables = [("STRONGBOX_STATE_DIR", state.to_str().unwrap()), (variable, &address)];
+        let told = strongbox(home.path(), &["doctor", "--backend", backend, "--json"], &variables);
+        assert_eq!(told.code, Some(1), "{}", told.stderr);
+        assert!(told.stdout.contains(&format!("cannot connect to {address} ({variable})")), "{}", told.stdout);
+    }
+}
+
+#[test]
+fn options_of_docker_are_answered_with_ours() {
+    let home = tempfile::tempdir().unwrap();
+    let table = [
+        (&["run", "-v", "/a:/b", "true"][..], "--mount SRC:DST"),
+        (&["run", "--volume", "/a:/b", "true"], "--mount SRC:DST"),
+        (&["run", "-p", "80:80", "true"], "strongbox port-forward"),
+        (&["run", "--rm", "true"], "removes its box"),
+        (&["exec", "-v", "/a:/b", "s", "true"], "--mount SRC:DST"),
+    ];
+    for (typed, says) in table {
+        let told = strongbox(home.path(), typed, &[]);
+        assert_eq!((told.code, told.stdout.as_str()), (Some(125), ""), "{typed:?}");
+        assert!(told.stderr.contains("hint: ") && told.stderr.contains(says), "{typed:?}: {}", told.stderr);
+    }
+}
+
+#[test]
 fn a_url_that_is_none_is_refused() {
     let home = tempfile::tempdir().unwrap();
     for wrong in ["localhost:5410", "ftp://x", "unix:relative"] {
@@ -100,6 +130,25 @@ fn answer_once(listener: TcpListener, answer: &'static str) -> std::thread::Join
         stream.write_all(answer.as_bytes()).unwrap();
         String::from_utf8_lossy(&asked).into_owned()
     })
+}
+
+#[test]
+fn all_sessions_are_removed_by_one_word() {
+    let home = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        let list = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 22\r\nconnection: close\r\n\r\n\
+                    [{\"session_id\":\"one\"}]";
+        let removed = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+        let answer = |answer| answer_once(listener.try_clone().unwrap(), answer).join().unwrap();
+        [answer(list), answer(removed)]
+    });
+    let told = strongbox(home.path(), &["session", "rm", "--all", "--url", &url], &[]);
+    assert_eq!((told.code, told.stdout.as_str()), (Some(0), "one\n"), "{}", told.stderr);
+    let asked = served.join().unwrap();
+    assert!(asked[0].starts_with("GET /v1/sessions?"), "{asked:?}");
+    assert!(asked[1].starts_with("DELETE /v1/sessions/one "), "{asked:?}");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub enum Error {
     },
 
     /// A guarantee that was set as a floor cannot be held. Nothing was made.
-    #[error("{dimension} would only be {found} here, but the floor is hard: {reason}")]
+    #[error("cannot enforce {dimension}: hard is required, {found} is what this machine gives: {reason}")]
     FloorNotHeld {
         /// Which guarantee.
         dimension: Dimension,

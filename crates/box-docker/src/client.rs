@@ -1,6 +1,5 @@
 //! The connection to an engine, and its errors in the words of our own.
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use box_core::{Error, Result};
 use tokio::time::Instant;
 
+use crate::address::{Endpoint, REMOTE};
 use crate::config::EngineKind;
 
 /// How long an engine may take to begin its answer. Making a container on a busy machine can take tens of seconds.
@@ -20,9 +20,6 @@ const PING_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long an engine that gave no answer is not asked again.
 const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
 
-/// How an address begins that leads to another machine.
-const REMOTE: [&str; 3] = ["tcp://", "http://", "https://"];
-
 /// An engine that was reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
@@ -30,6 +27,8 @@ pub(crate) struct Client {
     pub(crate) docker: Docker,
     /// Where it listens.
     pub(crate) address: String,
+    /// What its address comes from.
+    pub(crate) source: String,
     /// Which engine it is.
     pub(crate) kind: EngineKind,
     /// When it last gave no answer.
@@ -38,9 +37,10 @@ pub(crate) struct Client {
 
 impl Client {
     /// Reaches the engine at an address and agrees on a version with it.
-    pub(crate) async fn connect(kind: EngineKind, address: &str) -> Result<Self> {
-        let unreachable = |error: EngineError| unavailable(kind, address, &error);
-        let connected = match address {
+    pub(crate) async fn connect(kind: EngineKind, endpoint: &Endpoint) -> Result<Self> {
+        let Endpoint { address, source } = endpoint;
+        let unreachable = |error: EngineError| unavailable(kind, endpoint, &error);
+        let connected = match address.as_str() {
             _ if address.starts_with("unix://") => {
                 Docker::connect_with_unix(address, ANSWER_SEC_MAX, API_DEFAULT_VERSION)
             }
@@ -52,7 +52,7 @@ impl Client {
         };
         let negotiated = tokio::time::timeout(PING_TIME_MAX, connected.map_err(unreachable)?.negotiate_version()).await;
         let docker = negotiated.map_err(|_| silent(kind, address))?.map_err(unreachable)?;
-        Ok(Self { docker, address: address.to_owned(), kind, silent_at: Arc::default() })
+        Ok(Self { docker, address: address.clone(), source: source.clone(), kind, silent_at: Arc::default() })
     }
 
     /// Asks the engine whether it is there. A stopped one still accepts connections, so work that takes long begins with this.
@@ -64,12 +64,17 @@ impl Client {
         }
         match tokio::time::timeout(PING_TIME_MAX, self.docker.ping()).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(unavailable(self.kind, &self.address, &error)),
+            Ok(Err(error)) => Err(unavailable(self.kind, &self.endpoint(), &error)),
             Err(_) => {
                 *silent_at() = Some(Instant::now());
                 Err(silent(self.kind, &self.address))
             }
         }
+    }
+
+    /// Where it listens, and what says so.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint::new(&self.address, &self.source)
     }
 
     /// Whether the engine may see other files than we do.
@@ -90,7 +95,7 @@ impl Client {
             EngineError::DockerResponseServerError { message, .. } => setup(step, message.trim()),
             EngineError::DockerStreamError { error } => setup(step, error.trim()),
             EngineError::JsonDataError { message, .. } => setup(step, &format!("the engine's answer: {message}")),
-            other => unavailable(self.kind, &self.address, other),
+            other => unavailable(self.kind, &self.endpoint(), other),
         }
     }
 }
@@ -104,29 +109,6 @@ fn silent(kind: EngineKind, address: &str) -> Error {
     }
 }
 
-/// Where an engine usually listens, best first.
-pub(crate) fn usual_sockets(kind: EngineKind) -> Vec<PathBuf> {
-    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    let (of_machine, of_user) = match kind {
-        EngineKind::Docker => ("/var/run/docker.sock", "docker.sock"),
-        EngineKind::Podman => ("/run/podman/podman.sock", "podman/podman.sock"),
-    };
-    let of_user = own.map(|directory| directory.join(of_user));
-    if rustix::process::geteuid().is_root() {
-        return vec![of_machine.into()];
-    }
-    // Podman's machine-wide socket is root's; Docker's may be open to a group of users.
-    match kind {
-        EngineKind::Docker => of_user.into_iter().chain([of_machine.into()]).collect(),
-        EngineKind::Podman => of_user.into_iter().collect(),
-    }
-}
-
-/// The address of a socket.
-pub(crate) fn address_of(socket: &Path) -> String {
-    format!("unix://{}", socket.display())
-}
-
 /// The status with which an engine refused.
 pub(crate) fn status(error: &EngineError) -> Option<u16> {
     match error {
@@ -135,14 +117,16 @@ pub(crate) fn status(error: &EngineError) -> Option<u16> {
     }
 }
 
-fn unavailable(kind: EngineKind, address: &str, error: &EngineError) -> Error {
+fn unavailable(kind: EngineKind, endpoint: &Endpoint, error: &EngineError) -> Error {
     let fix = match kind {
-        EngineKind::Docker => "start dockerd, or set docker.address to where it listens",
-        EngineKind::Podman => "start `podman system service`, or set podman.address to where it listens",
+        EngineKind::Docker => "start dockerd, or set DOCKER_HOST or docker.address to where it listens",
+        EngineKind::Podman => {
+            "start `podman system service`, or set CONTAINER_HOST or podman.address to where it listens"
+        }
     };
     Error::Unavailable {
-        what: format!("the {kind} engine at {address}"),
-        reason: with_causes(error),
+        what: format!("the {kind} engine"),
+        reason: format!("cannot connect to {endpoint}: {}", with_causes(error)),
         fix: fix.to_owned(),
     }
 }
@@ -176,7 +160,7 @@ mod tests {
         let socket = directory.path().join("engine.sock");
         let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let address = format!("unix://{}", socket.display());
-        let error = Client::connect(EngineKind::Docker, &address).await.unwrap_err();
+        let error = Client::connect(EngineKind::Docker, &Endpoint::new(&address, "a test")).await.unwrap_err();
         assert_eq!(error.code(), "unavailable");
         assert!(error.to_string().contains("no answer from unix://"), "{error}");
     }
@@ -188,7 +172,13 @@ mod tests {
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let address = format!("unix://{}", socket.display());
         let docker = Docker::connect_with_unix(&address, ANSWER_SEC_MAX, API_DEFAULT_VERSION).unwrap();
-        let client = Client { docker, address, kind: EngineKind::Docker, silent_at: Arc::default() };
+        let client = Client {
+            docker,
+            address,
+            source: "a test".to_owned(),
+            kind: EngineKind::Docker,
+            silent_at: Arc::default(),
+        };
         assert_eq!(client.ping().await.unwrap_err().code(), "unavailable");
         let asked_at = Instant::now();
         assert!(client.ping().await.unwrap_err().to_string().contains("no answer"));

@@ -54,8 +54,8 @@ impl fmt::Display for EngineKind {
 /// How an engine is used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineSettings {
-    /// Where it listens: `unix:///path`, `tcp://host:port` or `https://host:port`. None = its usual sockets; for Podman, when
-    /// nobody listens there, a service of our own on a private socket.
+    /// Where it listens: `unix:///path`, `tcp://host:port` or `https://host:port`. None = where the engine's own programs
+    /// would go, then its usual sockets; for Podman, when none answers, a service of our own on a private socket.
     pub address: Option<String>,
     /// The image of boxes that ask for none.
     pub image: String,

@@ -4,6 +4,7 @@
 //! is on file; `destroy` removes by that record. Our agent is the first process of every container. Once it runs, the engine is
 //! needed only to pause it and to remove it: everything else goes over the agent's own socket.
 
+mod address;
 mod backend;
 mod cgroup;
 mod client;

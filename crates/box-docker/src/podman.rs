@@ -11,7 +11,8 @@ use box_core::{Error, Result};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Client, address_of};
+use crate::address::Endpoint;
+use crate::client::Client;
 use crate::config::EngineKind;
 
 /// How long the service stays when nobody asks.
@@ -73,10 +74,10 @@ impl Service {
     }
 
     async fn answered(&mut self) -> Result<Client> {
-        let address = address_of(&self.socket);
+        let endpoint = own_endpoint(&self.socket);
         let deadline = tokio::time::Instant::now() + START_WAIT;
         loop {
-            if let Ok(client) = Client::connect(EngineKind::Podman, &address).await {
+            if let Ok(client) = Client::connect(EngineKind::Podman, &endpoint).await {
                 return Ok(client);
             }
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -103,12 +104,17 @@ fn spawn(arguments: &[String], socket: &Path) -> Result<Child> {
     let _ = std::fs::remove_file(socket);
     let mut command = Command::new(PROGRAM);
     command.args(arguments).args(["system", "service", "--time"]).arg(IDLE_SEC.to_string());
-    command.arg(address_of(socket));
+    command.arg(own_endpoint(socket).address);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     command.spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => unavailable("it is not installed", "apt-get install podman"),
         _ => Error::io("starting podman", error),
     })
+}
+
+/// The address of our service.
+fn own_endpoint(socket: &Path) -> Endpoint {
+    Endpoint::of_socket(socket, "a service that strongbox started")
 }
 
 /// Where our service listens.

@@ -18,12 +18,12 @@ pub(crate) async fn findings(inner: &Inner) -> Vec<Finding> {
     let facts = match asked {
         Ok(facts) => facts,
         Err(error) => {
-            let fix = format!("start it, and see that it listens at {}", inner.client.address);
+            let fix = format!("start it, and see that it listens at {}", inner.client.endpoint());
             return vec![missing("engine", error.to_string(), &fix)];
         }
     };
     let kind = inner.client.kind;
-    let mut all = vec![good("engine", format!("{kind} {} at {}", facts.version, inner.client.address))];
+    let mut all = vec![good("engine", format!("{kind} {} at {}", facts.version, inner.client.endpoint()))];
     all.push(image(inner).await);
     all.push(reach(&facts));
     all.push(identity(&facts));

@@ -59,7 +59,7 @@ struct Extension {
 pub(crate) fn next<'a, R: Read>(entries: &mut Entries<'a, R>) -> Result<Option<(Meta, Entry<'a, R>)>, Reason> {
     let mut extension = Extension::default();
     for found in entries {
-        let mut entry = found.map_err(|error| format!("it is not a whole tar file: {error}"))?;
+        let mut entry = found.map_err(|error| not_whole(&error))?;
         let kind = entry.header().entry_type();
         match kind {
             EntryType::GNULongName => extension.path = Some(long_name(&mut entry)?),
@@ -70,6 +70,18 @@ pub(crate) fn next<'a, R: Read>(entries: &mut Entries<'a, R>) -> Result<Option<(
         }
     }
     Ok(None)
+}
+
+/// The tar reader's own text repeats the bytes that it could not read, so only failures to read the file are passed on.
+fn not_whole(error: &std::io::Error) -> Reason {
+    let why = match (error.raw_os_error(), error.kind()) {
+        (Some(_), kind) => format!(": {kind}"),
+        (None, std::io::ErrorKind::UnexpectedEof) => ": it ends too early".to_owned(),
+        (None, _) => String::new(),
+    };
+    format!(
+        "it is not a whole tar file{why}; expected an OCI layout, the output of `docker save` or a tar file of a root"
+    )
 }
 
 fn meta(header: &Header, extension: Extension) -> Result<Meta, Reason> {

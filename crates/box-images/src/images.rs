@@ -140,7 +140,8 @@ impl ImageStore for Images {
         let (store, name) = (Arc::clone(&self.store), name.clone());
         blocking(move || {
             if !record::forget(&store, &name)? {
-                return Err(missing(&name, "it is not here"));
+                let reason = "it is not in the store; list images with: strongbox image ls".to_owned();
+                return Err(Error::BadImage { image: name.to_string(), reason });
             }
             // While another image is made, nothing can be told unused; then the next one to look removes it.
             gc::try_collect(&store).map(drop)

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Inner, Profiles};
-use crate::client::{Client, address_of, usual_sockets};
+use crate::address::{self, Endpoint, Search};
+use crate::client::Client;
 use crate::config::{EngineConfig, EngineKind, EngineSettings};
 use crate::container::{self, Mounts};
 use crate::destroy::{self, Places};
@@ -87,14 +88,20 @@ async fn connect(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<Client> {
-    if let Some(address) = &settings.address {
-        return Client::connect(kind, address).await;
-    }
-    let mut refused = None;
     // Arguments for a service of our own say where its images are; that of the machine has others.
-    let sockets = if settings.podman_arguments.is_empty() { usual_sockets(kind) } else { Vec::new() };
-    for socket in sockets.iter().filter(|socket| socket.exists()) {
-        match Client::connect(kind, &address_of(socket)).await {
+    let search = if settings.address.is_none() && !settings.podman_arguments.is_empty() {
+        Search::Usual(Vec::new())
+    } else {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        address::find(kind, settings.address.as_deref(), &variable)?
+    };
+    let usual = match search {
+        Search::Chosen(endpoint) => return Client::connect(kind, &endpoint).await,
+        Search::Usual(usual) => usual,
+    };
+    let mut refused = None;
+    for endpoint in usual.iter().filter(|endpoint| endpoint.socket().is_some_and(Path::exists)) {
+        match Client::connect(kind, endpoint).await {
             Ok(client) => return Ok(client),
             Err(error) => refused = Some(error),
         }
@@ -108,11 +115,11 @@ async fn connect(
         }
         (EngineKind::Docker, Some(error)) => Err(error),
         (EngineKind::Docker, None) => {
-            let tried: Vec<String> = sockets.iter().map(|socket| socket.display().to_string()).collect();
+            let tried: Vec<String> = usual.iter().map(Endpoint::to_string).collect();
             Err(Error::Unavailable {
                 what: "the docker engine".to_owned(),
-                reason: format!("nobody listens at {}", tried.join(" or ")),
-                fix: "start dockerd, or set docker.address to where it listens".to_owned(),
+                reason: format!("no socket at {}; DOCKER_HOST and docker contexts name no other", tried.join(" or ")),
+                fix: "start dockerd, or set DOCKER_HOST or docker.address to where it listens".to_owned(),
             })
         }
     }

@@ -66,6 +66,21 @@ async fn what_docker_saves_is_taken() {
 }
 
 #[tokio::test]
+async fn what_is_no_tar_file_is_not_repeated_in_the_error() {
+    let shelf = Shelf::new();
+    let path = write(&shelf, &b"password=hunter2 and more of a file that is no archive\n".repeat(40));
+    let error = import(&shelf, &path, Some("tiny")).await.unwrap_err();
+    assert!(error.contains("docker save") && !error.contains("hunter2") && !error.contains('\n'), "{error}");
+}
+
+#[tokio::test]
+async fn removing_an_image_that_is_not_there_says_how_to_list_them() {
+    let shelf = Shelf::new();
+    let error = shelf.images.remove(&"gone".parse().unwrap()).await.unwrap_err().to_string();
+    assert!(error.contains("image ls") && !error.contains("image pull"), "{error}");
+}
+
+#[tokio::test]
 async fn a_plain_root_needs_a_name_and_a_shape() {
     let shelf = Shelf::new();
     let root = Tar::new().file("bin/sh", b"x").bytes();

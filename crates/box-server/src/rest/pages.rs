@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
 use box_core::Error;
-use http::{StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::views::{LiveView, ReadyView, ResourcesView};
@@ -12,30 +12,103 @@ use crate::app::App;
 use crate::observe::Verbatim;
 use crate::routes;
 
-const FRONT: &str = "<!doctype html>
+/// The version of this server.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The doors: a name, where it is, and what of the documentation describes it.
+const DOORS: [(&str, &str, &str); 5] = [
+    ("REST", "/v1", "docs/rest.md"),
+    ("MCP, tools in a box", "/mcp/box", "docs/mcp.md"),
+    ("MCP, all servers", "/mcp", "docs/mcp.md"),
+    ("E2B", "/", "docs/e2b.md"),
+    ("LangBot", "/rpc/ws", "docs/langbot.md"),
+];
+
+/// Commands that work against a fresh server.
+const TRY: [&str; 3] = [
+    "strongbox exec demo -- python3 -c 'print(6 * 7)'",
+    "strongbox status",
+    "curl -s http://127.0.0.1:5410/openapi.json",
+];
+
+/// Pages that need no token or say which one is missing.
+const LINKS: [(&str, &str); 6] = [
+    ("/openapi.json", "the REST interface as an OpenAPI document"),
+    ("/v1/status", "how the service stands"),
+    ("/v1/sessions", "your sessions"),
+    ("/v1/backends", "where boxes can live on this machine"),
+    ("/healthz", "whether the server runs"),
+    ("/readyz", "whether boxes can be made"),
+];
+
+/// What this server is and where to go on: HTML for browsers, JSON where asked for, else text
+#[utoipa::path(get, path = "/", tag = "service",
+    responses((status = 200, description = "Version, doors, documentation and commands to try",
+        content((String = "text/html"), (String = "text/plain"), (Object = "application/json")))))]
+pub(crate) async fn front(headers: HeaderMap) -> Response {
+    let accepts = |kind: &str| {
+        let values = headers.get_all(header::ACCEPT);
+        values.iter().filter_map(|value| value.to_str().ok()).any(|value| value.contains(kind))
+    };
+    let mut response = if accepts("text/html") {
+        Html(front_html()).into_response()
+    } else if accepts("application/json") {
+        Json(front_json()).into_response()
+    } else {
+        front_text().into_response()
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+fn front_html() -> String {
+    let links = LINKS
+        .iter()
+        .map(|(path, what)| format!("<li><a href=\"{path}\">{path}</a>: {what}</li>\n"))
+        .collect::<Vec<_>>()
+        .concat();
+    let doors = DOORS
+        .iter()
+        .map(|(name, path, docs)| format!("<li>{name}: <code>{path}</code> ({docs})</li>\n"))
+        .collect::<Vec<_>>()
+        .concat();
+    let commands = TRY.iter().map(|command| format!("{command}\n")).collect::<Vec<_>>().concat();
+    format!(
+        "<!doctype html>
 <html lang=\"en\">
 <head><meta charset=\"utf-8\"><title>Strongbox</title>
-<style>body { font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; padding: 0 1rem }</style></head>
+<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 44rem; margin: 3rem auto; padding: 0 1rem }}</style></head>
 <body>
-<h1>Strongbox</h1>
-<p>Runs commands in boxes that cannot hurt the host. This is its REST interface.</p>
+<h1>Strongbox {VERSION}</h1>
+<p>Runs commands in boxes that cannot hurt the host.</p>
+<h2>Try</h2>
+<pre>{commands}</pre>
+<h2>Doors</h2>
 <ul>
-<li><a href=\"/openapi.json\">/openapi.json</a>: everything that can be asked</li>
-<li><a href=\"/v1/status\">/v1/status</a>: how the service stands</li>
-<li><a href=\"/v1/sessions\">/v1/sessions</a>: your sessions</li>
-<li><a href=\"/v1/backend\">/v1/backend</a>: what boxes hold on this machine</li>
-<li><a href=\"/v1/backends\">/v1/backends</a>: where boxes can live here</li>
-<li><a href=\"/healthz\">/healthz</a> and <a href=\"/readyz\">/readyz</a>: whether it is there, and whether boxes can be made</li>
-</ul>
+{doors}</ul>
+<h2>Pages</h2>
+<ul>
+{links}</ul>
 </body>
 </html>
-";
+"
+    )
+}
 
-/// A small page with links
-#[utoipa::path(get, path = "/", tag = "service",
-    responses((status = 200, description = "A page", content_type = "text/html", body = String)))]
-pub(crate) async fn front() -> Html<&'static str> {
-    Html(FRONT)
+fn front_json() -> Value {
+    let doors: Vec<_> =
+        DOORS.iter().map(|(name, path, docs)| json!({ "name": name, "path": path, "docs": docs })).collect();
+    json!({ "name": "strongbox", "version": VERSION, "doors": doors, "openapi": "/openapi.json", "try": TRY })
+}
+
+fn front_text() -> String {
+    let commands = TRY.iter().map(|command| format!("  {command}\n")).collect::<Vec<_>>().concat();
+    let doors =
+        DOORS.iter().map(|(name, path, docs)| format!("  {name:<20} {path:<10} {docs}\n")).collect::<Vec<_>>().concat();
+    let links = LINKS.iter().map(|(path, what)| format!("  {path:<15} {what}\n")).collect::<Vec<_>>().concat();
+    format!(
+        "Strongbox {VERSION}: runs commands in boxes that cannot hurt the host.\n\nTry:\n{commands}\nDoors:\n{doors}\nPages:\n{links}"
+    )
 }
 
 /// Whether the server is there

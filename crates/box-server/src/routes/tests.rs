@@ -295,6 +295,24 @@ async fn what_needs_no_token_is_there() {
 }
 
 #[tokio::test]
+async fn the_front_page_has_the_form_that_is_asked_for() {
+    for (accept, kind) in [
+        ("text/html,application/xhtml+xml,*/*;q=0.8", "text/html"),
+        ("application/json", "application/json"),
+        ("*/*", "text/plain"),
+    ] {
+        let asked = request("GET", "/").header(header::ACCEPT, accept).body(Body::empty()).unwrap();
+        let (response, body) = answer(door(&[token("alice").1]).await, asked).await;
+        let shown = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
+        assert!(shown.starts_with(kind), "{accept}: {shown}");
+        let text = body.as_str().map_or_else(|| body.to_string(), ToOwned::to_owned);
+        for word in [env!("CARGO_PKG_VERSION"), "/mcp/box", "docs/rest.md", "/openapi.json", "strongbox exec demo"] {
+            assert!(text.contains(word), "{accept}: {word}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn metrics_count_answers_by_route_and_not_by_path() {
     let door = door(&[]).await;
     for path in ["/v1/sessions/one", "/v1/sessions/two", "/v1/secret-path", "/v2/secret-path"] {

@@ -1,8 +1,9 @@
 //! `strongbox session rm`, `pause` and `resume`: one thing, done to many sessions.
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::ls;
 use crate::client::http::{Client, session_path};
 use crate::client::{ServerOptions, ask, patiently};
 use crate::exit::EXIT_OWN_ERROR;
@@ -13,8 +14,11 @@ use crate::listing;
 #[derive(Debug, Args)]
 pub(crate) struct ManyOptions {
     /// The sessions
-    #[arg(required = true, value_name = "SESSION")]
+    #[arg(required_unless_present = "all", value_name = "SESSION")]
     sessions: Vec<String>,
+    /// All sessions that the caller sees
+    #[arg(long, conflicts_with = "sessions")]
+    all: bool,
     #[command(flatten)]
     server: ServerOptions,
 }
@@ -34,7 +38,8 @@ pub(crate) enum Act {
 pub(crate) fn main(options: &ManyOptions, act: Act) -> Result<u8, Fault> {
     ask(&options.server, async |client| {
         let mut exit_code = 0;
-        for session in &options.sessions {
+        let sessions = if options.all { every(client).await? } else { options.sessions.clone() };
+        for session in &sessions {
             match patiently(session, one(client, session, act)).await {
                 Ok(()) => drop(listing::write_out(format!("{session}\n").as_bytes())?),
                 Err(fault) if fault.code == "unreachable" => return Err(fault),
@@ -46,6 +51,13 @@ pub(crate) fn main(options: &ManyOptions, act: Act) -> Result<u8, Fault> {
         }
         Ok(exit_code)
     })
+}
+
+/// The ids of all sessions.
+async fn every(client: &Client) -> Result<Vec<String>, Fault> {
+    let sessions = patiently("asking", ls::list(client, None, None)).await?;
+    let id = |session: &Value| session["session_id"].as_str().map(str::to_owned);
+    Ok(sessions.iter().filter_map(id).collect())
 }
 
 async fn one(client: &Client, session: &str, act: Act) -> Result<(), Fault> {

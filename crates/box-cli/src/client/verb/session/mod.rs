@@ -22,6 +22,7 @@ pub(crate) enum SessionVerb {
     #[command(after_help = "\
 Examples:
   strongbox session rm demo
+  strongbox session rm --all
   strongbox session ls --prefix test- --json | jq -r '.[].session_id' | xargs -r strongbox session rm")]
     Rm(many::ManyOptions),
     /// Stop sessions where they are; they keep their memory and use no processor
