@@ -248,7 +248,8 @@ impl Door {
         if begins && self.inner.sessions.is_full() {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many clients are connected; try again later");
         }
-        let wants_json = request.method() == Method::POST && plain::is_wanted(request.headers());
+        let is_post = request.method() == Method::POST;
+        let wants_json = is_post && plain::is_wanted(request.headers());
         if wants_json {
             plain::accept_events(request.headers_mut());
         }
@@ -268,7 +269,14 @@ impl Door {
         if ends && answer.status() == StatusCode::ACCEPTED {
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
-        if wants_json { plain::collect(answer).await } else { answer }
+        if answer.status().is_client_error() || answer.status().is_server_error() {
+            return plain::error(answer).await;
+        }
+        match (is_post, wants_json) {
+            (true, true) => plain::collect(answer).await,
+            (true, false) => plain::prefer(answer).await,
+            (false, _) => answer,
+        }
     }
 }
 
