@@ -253,6 +253,9 @@ impl Door {
         if wants_json {
             plain::accept_events(request.headers_mut());
         }
+        if is_post && plain::is_ping(request.headers()) {
+            return plain::pong(request).await;
+        }
         // Host and origin were checked by whoever let the request in.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()

@@ -6,13 +6,15 @@
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes, to_bytes};
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::{Value, json};
 
-use super::refuse;
+use super::{SESSION_HEADER, refuse};
 use crate::stdio::LINE_BYTES_MAX;
 
 const EVENTS: &str = "text/event-stream";
@@ -21,7 +23,9 @@ const JSON: &str = "application/json";
 /// request after a minute; events keep it alive.
 const EVENTS_AFTER: Duration = Duration::from_secs(45);
 
-/// Longest error of rmcp. It repeats a line of the request at most.
+/// Where a client of 2026-07-28 repeats which method it calls.
+const METHOD_HEADER: &str = "mcp-method";
+/// Longest error of rmcp, and longest ping.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Whether a client accepts JSON and no events.
@@ -61,6 +65,28 @@ pub(super) async fn prefer(response: Response) -> Response {
     match tokio::time::timeout(EVENTS_AFTER, events.next()).await {
         Ok(Some(message)) if is_answer(&message) => as_json(parts, message),
         _ => Response::from_parts(parts, events.replay()),
+    }
+}
+
+/// Whether a client of 2026-07-28 asks whether the server is there. That version has no such method and rmcp refuses it, but clients
+/// such as FastMCP go on asking.
+pub(super) fn is_ping(headers: &HeaderMap) -> bool {
+    headers.get(METHOD_HEADER).is_some_and(|method| method == "ping") && !headers.contains_key(SESSION_HEADER)
+}
+
+/// Answers that it is.
+pub(super) async fn pong(request: Request) -> Response {
+    #[derive(Deserialize)]
+    struct Ping {
+        id: Value,
+        method: String,
+    }
+    let body = to_bytes(request.into_body(), ERROR_BYTES_MAX).await.unwrap_or_default();
+    match serde_json::from_slice::<Ping>(&body) {
+        Ok(Ping { id, method }) if method == "ping" && (id.is_string() || id.is_number()) => {
+            axum::Json(json!({"jsonrpc": "2.0", "id": id, "result": {"resultType": "complete"}})).into_response()
+        }
+        _ => refuse(StatusCode::BAD_REQUEST, "the body is not the ping that mcp-method announces"),
     }
 }
 

@@ -264,6 +264,20 @@ async fn an_answer_is_json_unless_something_comes_before_it() {
 }
 
 #[tokio::test]
+async fn a_client_of_the_newest_version_is_answered_when_it_pings() {
+    let served = Served::new().await;
+    let ping = async |body: &'static str| {
+        let request = served.post("/mcp/box", "local").header("mcp-protocol-version", "2026-07-28");
+        let answer = request.header("mcp-method", "ping").body(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let (status, told) = ping(r#"{"jsonrpc":"2.0","id":"a","method":"ping","params":{}}"#).await;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((status, &told["id"], told["result"].is_object()), (200, &json!("a"), true));
+    assert_eq!(ping(LIST).await.0, 400);
+}
+
+#[tokio::test]
 async fn an_address_is_also_found_with_mcp_behind_it() {
     let served = Served::new().await;
     let (_, _one) = served.house.start("one", Everything::default()).await;
