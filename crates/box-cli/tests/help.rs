@@ -26,7 +26,7 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 56] = [
+const COMMANDS: [&[&str]; 57] = [
     &["run"],
     &["doctor"],
     &["backends"],
@@ -70,6 +70,7 @@ const COMMANDS: [&[&str]; 56] = [
     &["port-forward"],
     &["mcp"],
     &["mcp", "add"],
+    &["mcp", "call"],
     &["mcp", "ls"],
     &["mcp", "show"],
     &["mcp", "test"],

@@ -19,7 +19,7 @@ pub use access::{McpAccess, McpPattern};
 pub use info::{McpErrorPhase, McpKind, McpRuntimeInfo, McpServerInfo, McpSource, McpStatus, McpToolsChanged};
 pub use name::McpServerName;
 pub use report::{
-    McpImported, McpLogLine, McpLogSource, McpRenamed, McpSkipped, McpTestReport, McpTested, McpToolSummary,
+    McpImported, McpLogLine, McpLogSource, McpRemark, McpRenamed, McpSkipped, McpTestReport, McpTested, McpToolSummary,
 };
 
 /// Our own tools, where the name of a server could stand. No server is called so.

@@ -46,8 +46,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const RETRY_AFTER_SEC: u64 = 2;
 /// Most names of servers in one message.
 const NAMES_MAX: usize = 16;
-/// Most of a reason in an answer of rmcp.
-const REASON_BYTES_MAX: usize = 16 << 10;
 /// The session of our own tools when the client names none.
 const OWN_SESSION: &str = "mcp";
 /// Where a client names its session.
@@ -266,9 +264,13 @@ impl Door {
         if begins && self.inner.sessions.is_full() {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "too many clients are connected; try again later");
         }
-        let wants_json = request.method() == Method::POST && plain::is_wanted(request.headers());
+        let is_post = request.method() == Method::POST;
+        let wants_json = is_post && plain::is_wanted(request.headers());
         if wants_json {
             plain::accept_events(request.headers_mut());
+        }
+        if is_post && plain::is_ping(request.headers()) {
+            return plain::pong(request).await;
         }
         // Host and origin were checked by whoever let the request in.
         let config = StreamableHttpServerConfig::default()
@@ -286,8 +288,14 @@ impl Door {
         if ends && answer.status() == StatusCode::ACCEPTED {
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
-        let answer = refused_as_json(answer).await;
-        if wants_json { plain::collect(answer).await } else { answer }
+        if answer.status().is_client_error() || answer.status().is_server_error() {
+            return plain::error(answer).await;
+        }
+        match (is_post, wants_json) {
+            (true, true) => plain::collect(answer).await,
+            (true, false) => plain::prefer(answer).await,
+            (false, _) => answer,
+        }
     }
 }
 
@@ -304,24 +312,6 @@ fn forget_secrets(headers: &mut HeaderMap) {
         headers.remove(name);
     }
     headers.remove("x-api-key");
-}
-
-/// rmcp refuses in plain text. Clients of this protocol read JSON-RPC.
-async fn refused_as_json(answer: Response) -> Response {
-    let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let is_error = answer.status().is_client_error() || answer.status().is_server_error();
-    if !is_error || kind.is_some_and(|kind| kind.starts_with("application/json")) {
-        return answer;
-    }
-    let (parts, body) = answer.into_parts();
-    let reason = axum::body::to_bytes(body, REASON_BYTES_MAX).await.unwrap_or_default();
-    let mut refusal = refuse(parts.status, String::from_utf8_lossy(&reason).trim());
-    for (name, value) in &parts.headers {
-        if ![header::CONTENT_TYPE, header::CONTENT_LENGTH].contains(name) {
-            refusal.headers_mut().append(name, value.clone());
-        }
-    }
-    refusal
 }
 
 fn refuse(status: StatusCode, reason: &str) -> Response {

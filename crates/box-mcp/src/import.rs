@@ -88,9 +88,7 @@ impl Import {
                 if name.as_str() != written {
                     self.renamed.push((shown.clone(), name.clone()));
                 }
-                let renamed = (name.as_str() != written).then(|| format!("it is called {name} here"));
-                let remarks = renamed.into_iter().chain(remarks);
-                self.remarks.extend(remarks.map(|text| Remark { server: shown.clone(), text }));
+                self.remarks.extend(remarks.into_iter().map(|text| Remark { server: shown.clone(), text }));
                 self.definitions.push(definition);
             }
             Err(invalid) => self.refused.push((shown, invalid)),

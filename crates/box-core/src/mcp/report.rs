@@ -67,6 +67,18 @@ pub struct McpImported {
     pub renamed: Vec<McpRenamed>,
     /// Entries that were not taken.
     pub skipped: Vec<McpSkipped>,
+    /// What is other than the document says, or good to know, of those that were taken.
+    #[serde(default)]
+    pub remarks: Vec<McpRemark>,
+}
+
+/// Something to know of one entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct McpRemark {
+    /// As the document has it.
+    pub name: String,
+    /// What to know.
+    pub text: String,
 }
 
 /// A server whose name could not stay.

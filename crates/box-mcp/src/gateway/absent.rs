@@ -58,8 +58,13 @@ mod tests {
     use rmcp::model::CallToolResponse;
     use tokio::sync::watch;
 
+    use std::sync::Arc;
+
+    use tokio_util::task::TaskTracker;
+
     use super::*;
-    use crate::gateway::failures;
+    use crate::gateway::shown::Shown;
+    use crate::gateway::{Around, View, failures};
     use crate::upstream::Upstream;
 
     /// Servers none of which is connected.
@@ -99,5 +104,20 @@ mod tests {
         assert_eq!(Absence::of(&away, &caller, "none"), None);
         let mcp = McpAccess::new(None, vec!["new".parse().unwrap()]).unwrap();
         assert_eq!(Absence::of(&away, &Caller { mcp, ..Caller::local() }, "new"), None, "it is denied");
+    }
+
+    #[tokio::test]
+    async fn a_resource_and_a_prompt_of_a_server_that_is_not_connected_say_why() {
+        let away = Arc::new(Away(vec![("new".parse().unwrap(), McpStatus::Connecting)]));
+        let around = Around::new(away, TaskTracker::new());
+        let all = Shown::new(around.clone(), Caller::local(), View::All);
+        let one = Shown::new(around, Caller::local(), View::One("new".parse().unwrap()));
+        for told in [all.no_resource("mcp://new/file:///x"), one.no_resource("file:///x"), all.no_prompt("new__greet")]
+        {
+            assert!(told.message.ends_with("the MCP server new is starting; try again in a few seconds"), "{told:?}");
+        }
+        for uri in ["mcp://other/file:///x", "mcp://new", "file:///x"] {
+            assert!(all.no_resource(uri).message.contains("no resource is called"), "{uri}");
+        }
     }
 }

@@ -264,7 +264,7 @@ impl ServerHandler for Gateway {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let found = self.shown.find_uri(&request.uri);
-        let (server, uri) = found.ok_or_else(|| failures::unknown("resource", &request.uri))?;
+        let (server, uri) = found.ok_or_else(|| self.shown.no_resource(&request.uri))?;
         request.uri = uri;
         request.meta = None;
         let back = Return { state: request.request_state.take(), responses: request.input_responses.take() };
@@ -323,7 +323,7 @@ impl ServerHandler for Gateway {
 
     async fn subscribe(&self, request: SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
         let found = self.shown.find_uri(&request.uri);
-        let (server, uri) = found.ok_or_else(|| failures::unknown("resource", &request.uri))?;
+        let (server, uri) = found.ok_or_else(|| self.shown.no_resource(&request.uri))?;
         self.shown.make_known();
         let watched = server.watch(self.shown.client, &uri).await;
         watched.map_err(|failure| failures::of_request(server.name(), failure))
@@ -335,7 +335,7 @@ impl ServerHandler for Gateway {
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let found = self.shown.find_uri(&request.uri);
-        let (server, uri) = found.ok_or_else(|| failures::unknown("resource", &request.uri))?;
+        let (server, uri) = found.ok_or_else(|| self.shown.no_resource(&request.uri))?;
         let unwatched = server.unwatch(self.shown.client, &uri).await;
         unwatched.map_err(|failure| failures::of_request(server.name(), failure))
     }
@@ -371,7 +371,7 @@ impl Gateway {
             }
             Reference::Resource(resource) => {
                 let found = self.shown.find_uri(&resource.uri);
-                let (server, uri) = found.ok_or_else(|| failures::unknown("resource", &resource.uri))?;
+                let (server, uri) = found.ok_or_else(|| self.shown.no_resource(&resource.uri))?;
                 resource.uri = uri;
                 Ok(server)
             }

@@ -131,11 +131,14 @@ impl Shown {
 
     /// What is answered for a prompt that cannot be found.
     pub(super) fn no_prompt(&self, name: &str) -> ErrorData {
-        let absence = self.absence_of(name);
-        absence.map_or_else(
-            || failures::unknown("prompt", name),
-            |absence| ErrorData::internal_error(absence.to_string(), None),
-        )
+        missing("prompt", name, self.absence_of(name).as_ref())
+    }
+
+    /// What is answered for a resource that cannot be found.
+    pub(super) fn no_resource(&self, uri: &str) -> ErrorData {
+        let server = self.view.server_of_uri(uri);
+        let absence = server.and_then(|server| Absence::of(&*self.upstreams, &self.caller, server));
+        missing("resource", uri, absence.as_ref())
     }
 
     fn find(&self, name: &str, is_listed: impl Fn(&Upstream, &str) -> bool) -> Option<(Upstream, String)> {
@@ -175,6 +178,13 @@ impl Shown {
             View::One(_) => logger,
         };
         message
+    }
+}
+
+fn missing(what: &str, name: &str, absence: Option<&Absence>) -> ErrorData {
+    match absence {
+        Some(absence) => ErrorData::internal_error(absence.to_string(), None),
+        None => failures::unknown(what, name),
     }
 }
 

@@ -62,6 +62,14 @@ impl View {
         Some((by_name(servers, server)?, uri))
     }
 
+    /// The name of the server that a resource is of, connected or not.
+    pub(super) fn server_of_uri<'a>(&'a self, uri: &'a str) -> Option<&'a str> {
+        match self {
+            Self::All => uri.strip_prefix(SCHEME)?.split_once('/').map(|(server, _)| server),
+            Self::One(one) => Some(one.as_str()),
+        }
+    }
+
     /// Gives resources in a result the addresses under which they are found here.
     pub(super) fn rewrite<'c>(&self, server: &McpServerName, blocks: impl IntoIterator<Item = &'c mut ContentBlock>) {
         if matches!(self, Self::One(_)) {

@@ -105,7 +105,7 @@ fn names_that_are_not_ours_are_made_so_and_told() {
         "box": {"command": "x"},
     }}));
     assert_eq!(names(&import), ["My-Server-2", "My-Server", "My-Server-3", "a_b", "box-server"]);
-    assert!(remarks(&import).contains("a__b: it is called a_b here"), "{}", remarks(&import));
+    assert!(import.renamed.contains(&("a__b".to_owned(), "a_b".parse().unwrap())), "{:?}", import.renamed);
     let taken = BTreeSet::from(["time".parse().unwrap()]);
     let second = super::import("{\"mcpServers\": {\"time\": {\"command\": \"x\"}}}", &taken).unwrap();
     assert_eq!(names(&second), ["time-2"]);
@@ -153,7 +153,7 @@ proptest! {
         let distinct: BTreeSet<_> = names(&import).into_iter().collect();
         prop_assert_eq!(distinct.len(), written.len());
         let renamed = import.definitions.iter().zip(&written).filter(|(ours, theirs)| ours.name.as_str() != *theirs).count();
-        prop_assert_eq!(import.remarks.len(), renamed);
+        prop_assert_eq!(import.renamed.len(), renamed);
     }
 
     #[test]

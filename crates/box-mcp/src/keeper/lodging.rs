@@ -15,7 +15,7 @@ use box_wire::{GuestPath, Invalid};
 use serde_json::json;
 
 use super::defined::{Author, Defined};
-use crate::definition::{BoxOptions, Stdio};
+use crate::definition::{BoxOptions, Kind, Stdio};
 use crate::dependencies::{Environment, Need, Project};
 use crate::limits::STARTUP_TIMEOUT_SEC_MAX;
 use crate::stdio::LINE_BYTES_MAX;
@@ -119,8 +119,11 @@ impl Lodging {
         };
         let plan = need.plan()?;
         let called = invocation(&plan.root)?;
+        let workspace =
+            self.mounted.as_deref().map(|host| Workspace::new(host, plan.root.clone(), look)).transpose()?;
+        let env = exposed(&plan.env, |value| workspace.as_ref()?.rewrite(value, look));
         let install = plan.program.map(|program| install(program, &plan.program_env, &defined.definition.options));
-        Ok(Called { install, process: process(defined, called, &plan.env, edition)? })
+        Ok(Called { install, process: process(defined, called, env, edition)? })
     }
 }
 
@@ -213,14 +216,18 @@ fn request(defined: &Defined, mounted: Option<String>, persistent: bool) -> Sess
 
 fn install(program: box_wire::Program, env: &Environment, options: &BoxOptions) -> ExecCall {
     ExecCall {
-        env: exposed(env),
+        env: exposed(env, |_| None),
         timeout_ms: Some(options.startup_timeout_sec.saturating_mul(1000)),
         ..ExecCall::new(program)
     }
 }
 
-fn process(defined: &Defined, called: Invocation, env: &Environment, edition: &str) -> Result<ProcessCall> {
-    let mut env = exposed(env);
+fn process(
+    defined: &Defined,
+    called: Invocation,
+    mut env: Vec<(String, String)>,
+    edition: &str,
+) -> Result<ProcessCall> {
     env.push((edition_variable(edition), "1".to_owned()));
     Ok(ProcessCall {
         process_id: process_id(defined)?,
@@ -240,9 +247,21 @@ pub(super) fn process_id(defined: &Defined) -> Result<ProcessId, Invalid> {
     defined.key.name.as_str().parse()
 }
 
-/// An environment for a process. Nowhere else do the values go.
-fn exposed(env: &Environment) -> Vec<(String, String)> {
-    env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect()
+/// An environment for a process, with paths of the host as the box has them. Nowhere else do the values go.
+fn exposed(env: &Environment, rewrite: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let in_box = |value: &str| rewrite(value).unwrap_or_else(|| value.to_owned());
+    env.iter().map(|(name, value)| (name.clone(), in_box(value.expose()))).collect()
+}
+
+/// What whoever imports a server should know of the directory that it sees.
+pub(super) fn directory_remark(defined: &Defined) -> Option<String> {
+    let Kind::Stdio(stdio) = &defined.definition.kind else { return None };
+    let (path, remark) = mounted(defined, stdio).ok()?;
+    let is_read_only = defined.definition.options.host_path_mode == HostPathMode::Ro;
+    let read_only = |path| {
+        format!("{path} is mounted read-only at {WORKSPACE}; set box.host_path_mode to \"rw\" if it must write there")
+    };
+    path.filter(|_| is_read_only).map(read_only).or(remark)
 }
 
 fn examine(path: &Path) -> Result<Project> {
@@ -260,7 +279,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::definition::Kind;
 
     fn lodging(caller: &Caller, name: &str, definition: &Value) -> Result<(Defined, Stdio, Lodging)> {
         let defined = Defined::by(caller, &name.parse().unwrap(), definition)?;
@@ -338,6 +356,27 @@ mod tests {
         assert_eq!((named.request.host_path, named.request.rules.mount_roots), (Some(Some(path.to_owned())), None));
         let gone = json!({"command": "a", "box": {"host_path": format!("{path}/none")}});
         assert!(lodging(&Caller::local(), "a", &gone).unwrap_err().to_string().contains("host_path"));
+    }
+
+    #[test]
+    fn paths_in_the_environment_are_those_of_the_box() {
+        let place = tempfile::tempdir().unwrap();
+        let real = place.path().canonicalize().unwrap();
+        std::fs::write(real.join("server.py"), "").unwrap();
+        let at = |name: &str| real.join(name).to_str().unwrap().to_owned();
+        let env = json!({"DATA": at("data.db"), "OTHER": "/etc/hostname", "TEXT": format!("see {}", at("x"))});
+        let definition = json!({"command": "python3", "args": [at("server.py")], "env": env});
+        let (defined, stdio, lodging) = lodging(&Caller::local(), "mine", &definition).unwrap();
+        let env = lodging.call(&defined, &stdio, "0123abcd").unwrap().process.env;
+        let value = |name: &str| env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        assert_eq!(value("DATA"), Some("/workspace/data.db"));
+        assert_eq!(value("OTHER"), Some("/etc/hostname"));
+        assert_eq!(value("TEXT"), Some(format!("see {}", at("x")).as_str()), "a text is not a path");
+        let remark = directory_remark(&defined).unwrap();
+        assert!(remark.starts_with(&format!("{} is mounted read-only at /workspace;", real.display())), "{remark}");
+        let mut written = definition;
+        written["box"] = json!({"host_path_mode": "rw"});
+        assert_eq!(directory_remark(&Defined::by(&Caller::local(), &"mine".parse().unwrap(), &written).unwrap()), None);
     }
 
     #[test]

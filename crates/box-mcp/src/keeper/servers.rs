@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use box_core::mcp::{
-    McpImported, McpKind, McpLogLine, McpLogSource, McpRenamed, McpServerInfo, McpServerName, McpServers, McpSkipped,
-    McpSwitch, McpTestReport, McpTested, McpTrouble,
+    McpImported, McpKind, McpLogLine, McpLogSource, McpRemark, McpRenamed, McpServerInfo, McpServerName, McpServers,
+    McpSkipped, McpSwitch, McpTestReport, McpTested, McpTrouble,
 };
 use box_core::store::{Change, Wait};
 use box_core::{Caller, Error, Result};
@@ -16,11 +16,11 @@ use serde_json::Value;
 use super::attempt::Parts;
 use super::defined::{Author, Defined};
 use super::line::Line;
-use super::lodging::process_id;
+use super::lodging::{directory_remark, process_id};
 use super::seen::Seen;
 use super::{Keeper, Server, trial};
 use crate::definition::{Kind, ServerDefinition, shorten};
-use crate::import::import;
+use crate::import::{Remark, import};
 use crate::limits::STDERR_LINE_CHARS_MAX;
 use crate::text::clean;
 
@@ -81,10 +81,20 @@ impl McpServers for Keeper {
         for definition in read.definitions {
             let name = definition.name.clone();
             match self.import_one(caller, &name, definition, &mut room).await {
-                Ok(info) => told.servers.push(info),
+                Ok(info) => {
+                    let written = read.renamed.iter().find(|(_, to)| *to == name).map(|(from, _)| from.as_str());
+                    let of_directory =
+                        self.need(caller, &name).ok().and_then(|server| directory_remark(&server.defined));
+                    told.remarks.extend(of_directory.map(|text| remark(written.unwrap_or(name.as_str()), text)));
+                    told.servers.push(info);
+                }
                 Err(error) => told.skipped.push(skipped(name.as_str(), &error.to_string())),
             }
         }
+        let is_taken = |remark: &Remark| told.skipped.iter().all(|skipped| skipped.name != remark.server);
+        let said =
+            read.remarks.into_iter().filter(is_taken).map(|one| remark(&one.server, one.text)).collect::<Vec<_>>();
+        told.remarks.splice(..0, said);
         for (from, to) in read.renamed {
             if told.servers.iter().any(|server| server.name == to) {
                 told.renamed.push(McpRenamed { from, to });
@@ -167,6 +177,10 @@ fn tried(caller: &Caller, definition: &Value) -> Result<Defined> {
 
 fn skipped(name: &str, reason: &str) -> McpSkipped {
     McpSkipped { name: name.to_owned(), reason: reason.to_owned() }
+}
+
+fn remark(name: &str, text: String) -> McpRemark {
+    McpRemark { name: name.to_owned(), text }
 }
 
 impl Server {

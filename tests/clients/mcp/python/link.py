@@ -37,6 +37,8 @@ warnings.simplefilter("ignore")
 def features(transport: str) -> set[str]:
     """What this client can do over this transport."""
     found = {transport, "newest" if transport == "newest" else "handshake"}
+    if transport != "sse":
+        found.add("streamable")
     if Client or "elicitation_callback" in ClientSession.__init__.__code__.co_varnames:
         found.add("elicitation")
     return found

@@ -160,7 +160,10 @@ async fn a_session_is_there_only_for_the_caller_and_the_address_that_began_it() 
         served.post(path, subject).header("mcp-session-id", session).body(LIST).send()
     };
     assert_eq!(list("/mcp", "ada", &session).await.unwrap().status(), 200);
-    assert_eq!(list("/mcp", "bob", &session).await.unwrap().status(), 404);
+    let refused = list("/mcp", "bob", &session).await.unwrap();
+    assert_eq!(refused.status(), 404);
+    let told: serde_json::Value = serde_json::from_str(&refused.text().await.unwrap()).unwrap();
+    assert!(told["error"]["message"].as_str().unwrap().contains("Session not found"), "{told}");
     assert_eq!(list("/mcp/box", "ada", &session).await.unwrap().status(), 404);
     assert_eq!(list("/mcp/one", "ada", &session).await.unwrap().status(), 404);
     let delete = |subject: &'static str| {
@@ -233,6 +236,45 @@ async fn a_client_that_accepts_only_json_gets_json() {
     assert_eq!(answer.headers()["content-type"], "application/json");
     let told: serde_json::Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
     assert_eq!((&told["id"], &told["result"]["content"][0]["text"]), (&json!(2), &json!("done")));
+}
+
+#[tokio::test]
+async fn an_answer_is_json_unless_something_comes_before_it() {
+    let served = Served::new().await;
+    let (_, _one) = served.house.start("one", Everything::default()).await;
+    let session = served.begin("/mcp/one", "local").await;
+    let call = async |tool: &str| {
+        let params = json!({"name": tool, "_meta": {"progressToken": 1}});
+        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
+        let request = served.post("/mcp/one", "local").header("mcp-session-id", &session).body(call.to_string());
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status(), 200);
+        (answer.headers()["content-type"].to_str().unwrap().to_owned(), answer.text().await.unwrap())
+    };
+    let (kind, told) = call("big").await;
+    assert_eq!(kind, "application/json");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["result"]["content"][0]["text"].as_str().unwrap().len(), 10 << 20);
+    let (kind, told) = call("steps").await;
+    assert_eq!(kind, "text/event-stream");
+    let messages = told.lines().filter_map(|line| line.strip_prefix("data:")).filter(|data| !data.trim().is_empty());
+    let messages: Vec<serde_json::Value> = messages.map(|data| serde_json::from_str(data).unwrap()).collect();
+    assert_eq!(messages.len(), 6, "{told}");
+    assert_eq!(messages[5]["result"]["content"][0]["text"], "done");
+}
+
+#[tokio::test]
+async fn a_client_of_the_newest_version_is_answered_when_it_pings() {
+    let served = Served::new().await;
+    let ping = async |body: &'static str| {
+        let request = served.post("/mcp/box", "local").header("mcp-protocol-version", "2026-07-28");
+        let answer = request.header("mcp-method", "ping").body(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let (status, told) = ping(r#"{"jsonrpc":"2.0","id":"a","method":"ping","params":{}}"#).await;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((status, &told["id"], told["result"].is_object()), (200, &json!("a"), true));
+    assert_eq!(ping(LIST).await.0, 400);
 }
 
 #[tokio::test]

@@ -29,6 +29,12 @@ def cancellations() -> str:
 
 
 @server.tool()
+def large(characters: int) -> str:
+    """An answer of that many characters."""
+    return "x" * characters
+
+
+@server.tool()
 async def roots(context: Context) -> str:
     """The roots of the client, as it names them now."""
     answer = await context.session.list_roots()

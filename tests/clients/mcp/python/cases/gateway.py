@@ -59,3 +59,10 @@ async def clients_are_told_when_servers_come_and_go(desk):
             await desk.house.remove("clock")
         await until(told, "that it is gone is told")
         holds("clock__convert_time" not in await link.tools(), "it is not listed any more")
+
+
+@case()
+async def a_ping_is_answered(desk):
+    for path in ("/mcp", "/mcp/observer", "/mcp/box"):
+        async with desk.connect(path) as link:
+            await link.client.send_ping()

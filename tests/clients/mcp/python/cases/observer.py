@@ -54,3 +54,9 @@ async def a_client_hears_what_it_asked_to_hear(desk):
             return [it["data"] for it in ears.logs if it["data"] in ("too quiet", "loud enough")]
 
         equal(await until(heard, "something is logged"), ["loud enough"], "what is heard")
+
+
+@case("streamable")
+async def an_answer_of_several_megabytes_arrives(desk):
+    async with desk.connect("/mcp/observer") as link:
+        equal(len(await link.text("large", characters=3 << 20)), 3 << 20, "characters")

@@ -41,6 +41,14 @@ struct Imported {
     servers: Vec<Server>,
     renamed: Vec<Renamed>,
     skipped: Vec<Skipped>,
+    #[serde(default)]
+    remarks: Vec<Remark>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Remark {
+    name: String,
+    text: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,7 +105,8 @@ fn remarks(imported: &Imported) -> Vec<String> {
         imported.renamed.iter().map(|one| format!("{} is called {} here", visible(&one.from), visible(&one.to)));
     let skipped =
         imported.skipped.iter().map(|one| format!("{} was not taken: {}", visible(&one.name), visible(&one.reason)));
-    renamed.chain(skipped).collect()
+    let said = imported.remarks.iter().map(|one| format!("{}: {}", visible(&one.name), visible(&one.text)));
+    renamed.chain(said).chain(skipped).collect()
 }
 
 #[cfg(test)]
@@ -107,9 +116,13 @@ mod tests {
     #[test]
     fn what_an_mcp_import_changed_or_left_out_is_said() {
         let answer = r#"{"servers": [{"name": "a-b"}], "renamed": [{"from": "a b", "to": "a-b"}],
-            "skipped": [{"name": "c", "reason": "no command\u001b"}]}"#;
+            "skipped": [{"name": "c", "reason": "no command\u001b"}],
+            "remarks": [{"name": "a b", "text": "/srv is mounted read-only"}]}"#;
         let imported: Imported = serde_json::from_str(answer).unwrap();
-        assert_eq!(remarks(&imported), ["a b is called a-b here", "c was not taken: no command\\u{1b}"]);
+        assert_eq!(
+            remarks(&imported),
+            ["a b is called a-b here", "a b: /srv is mounted read-only", "c was not taken: no command\\u{1b}"]
+        );
     }
 
     #[test]

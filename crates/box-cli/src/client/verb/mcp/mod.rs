@@ -1,6 +1,7 @@
 //! `strongbox mcp`: MCP servers that a server runs in boxes, or reaches elsewhere.
 
 mod add;
+mod call;
 mod definition;
 mod import;
 mod logs;
@@ -23,6 +24,8 @@ pub(crate) enum McpVerb {
     #[command(override_usage = "strongbox mcp add [OPTIONS] NAME -- CMD [ARGS]...\n       \
             strongbox mcp add [OPTIONS] NAME --remote URL")]
     Add(Box<add::AddOptions>),
+    /// Call a tool of a server and write its result; exits with 1 when the tool says that it failed
+    Call(call::CallOptions),
     /// List servers
     Ls(ls::LsOptions),
     /// Show one server: how it stands, what went wrong, and its definition without secrets
@@ -65,6 +68,7 @@ Examples:
 pub(crate) fn main(verb: &McpVerb) -> Result<u8, Fault> {
     match verb {
         McpVerb::Add(options) => add::main(options),
+        McpVerb::Call(options) => call::main(options),
         McpVerb::Ls(options) => ls::main(options),
         McpVerb::Show(options) => show::main(options),
         McpVerb::Test(options) => test::main(options),

@@ -14,7 +14,7 @@ use crate::options::JsonOption;
 use crate::table::{Table, pairs};
 
 /// Exit code for a server that does not work.
-const EXIT_NOT_WORKING: u8 = 1;
+pub(super) const EXIT_NOT_WORKING: u8 = 1;
 
 /// Characters of a description that a table shows.
 const DESCRIPTION_CHARS: usize = 60;
