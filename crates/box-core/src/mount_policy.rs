@@ -53,6 +53,9 @@ const DENIED: [&str; 16] = [
     "/var/log",
 ];
 
+/// The home of the host's root. The operator, who may be that root, can name a directory in it.
+const ROOT_HOME: &str = "/root";
+
 /// In the reason of every refusal that no allow-list can change.
 pub const NEVER_SHOWN: &str = "never shown to a box";
 
@@ -119,8 +122,15 @@ impl MountPolicy {
         let is_around_ours =
             |place: &Path| matches!(origin, Origin::Skills(root) | Origin::Kept(root) if root.starts_with(place));
         let own = self.denied.iter().map(PathBuf::as_path).filter(|place| !is_around_ours(place));
-        let denied = DENIED.iter().map(Path::new).chain(own);
-        for place in denied {
+        let may_be_at_home = *origin == Origin::Operator;
+        let is_named_at_home = may_be_at_home && is_plain_in_home(path);
+        let fixed = DENIED.iter().filter(|place| !(is_named_at_home && **place == ROOT_HOME)).map(Path::new);
+        for place in fixed.chain(own) {
+            if may_be_at_home && path.starts_with(place) && place == Path::new(ROOT_HOME) {
+                return Err(format!(
+                    "{ROOT_HOME} itself and what is hidden in it are {NEVER_SHOWN}; mount a directory such as {ROOT_HOME}/data"
+                ));
+            }
             if path.starts_with(place) {
                 return Err(format!("{} is {NEVER_SHOWN}", place.display()));
             }
@@ -146,6 +156,12 @@ impl MountPolicy {
         let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
         Err(format!("it is not below an allowed root ({})", roots.join(", ")))
     }
+}
+
+/// Whether a path lies in the home of root and no part of it is hidden: keys and settings are.
+fn is_plain_in_home(path: &Path) -> bool {
+    let is_hidden = |name: std::path::Component<'_>| name.as_os_str().as_encoded_bytes().starts_with(b".");
+    path.strip_prefix(ROOT_HOME).is_ok_and(|below| below != Path::new("") && !below.components().any(is_hidden))
 }
 
 /// Looks for a socket in a tree: a read-only mount does not keep anybody from connecting.
@@ -272,6 +288,22 @@ mod tests {
         assert!(ask(&policy, "/usr", Origin::Caller).is_err(), "what contains it");
         assert!(ask(&policy, "/var", Origin::Caller).is_err(), "contains the engines' state");
         assert!(ask(&policy, "/usr/lib", Origin::Caller).is_ok());
+    }
+
+    #[test]
+    fn the_operator_mounts_directories_of_roots_home_but_neither_the_home_nor_what_is_hidden() {
+        let policy = MountPolicy { allowed_roots: vec!["/".into()], denied: vec!["/root/state".into()] };
+        let decide = |path: &str, origin: &Origin| policy.decide(Path::new(path), origin);
+        for path in ["/root/data", "/root/work/project"] {
+            assert_eq!(decide(path, &Origin::Operator), Ok(()), "{path}");
+            for origin in [Origin::Caller, Origin::Within(vec!["/root".into()])] {
+                assert!(decide(path, &origin).is_err(), "{path}: {origin:?}");
+            }
+        }
+        for path in ["/root", "/root/.ssh", "/root/.config/x", "/root/data/.git", "/root/state", "/root/state/x"] {
+            assert!(decide(path, &Origin::Operator).is_err(), "{path}");
+        }
+        assert!(decide("/root/.ssh", &Origin::Operator).unwrap_err().contains("/root/data"));
     }
 
     #[test]

@@ -60,7 +60,8 @@ async fn check_one(name: &str, argument: &str, scene: &Scene<'_>) -> Result<Foun
         "peer.usable" => peer_usable(scene).await,
         "host.no_orphans" | "host.no_orphans_after_delete" => Ok(orphans(scene).await),
         "host.usr_unchanged" => Ok(Found::when(host::system_digest() == scene.baseline.system, "/usr/bin changed")),
-        "host.file_belongs_to_mount_owner" => belongs_to_mount_owner(argument, scene),
+        "host.file_of_mount_owner" => owned_by_the_mount(argument, scene),
+        "host.file_lends_no_rights" => lends_no_rights(argument),
         "host.mount_table_unchanged" => {
             let new: Vec<String> =
                 leaks::mounts().into_iter().filter(|line| !scene.baseline.mounts.contains(line)).collect();
@@ -120,12 +121,24 @@ async fn orphans(scene: &Scene<'_>) -> Found {
     }
 }
 
-/// What is made in a mount belongs to its owner, root too, and lends no rights of that owner.
-fn belongs_to_mount_owner(path: &str, scene: &Scene<'_>) -> Result<Found> {
-    let (made, mount) = (fs::symlink_metadata(path)?, fs::metadata(&scene.world.read_write)?);
-    let is_harmless = made.is_file() && made.mode() & 0o6000 == 0;
-    let told = format!("it belongs to {} with mode {:o}, the mount to {}", made.uid(), made.mode(), mount.uid());
-    Ok(Found::when(made.uid() == mount.uid() && is_harmless, told))
+/// What a box makes in a mounted tree belongs to the owner of the tree.
+fn owned_by_the_mount(path: &str, scene: &Scene<'_>) -> Result<Found> {
+    let (made, tree) = (fs::symlink_metadata(path)?.uid(), fs::metadata(&scene.world.read_write)?.uid());
+    Ok(Found::when(made == tree, format!("it belongs to {made}, the mounted tree to {tree}")))
+}
+
+/// A file or directory that gives its user on the host no more than its bytes: no set-id bits, no capability, no device.
+fn lends_no_rights(path: &str) -> Result<Found> {
+    let metadata = fs::symlink_metadata(path)?;
+    if !metadata.is_file() && !metadata.is_dir() {
+        return Ok(Found::Broken(format!("it is a {:?}", metadata.file_type())));
+    }
+    if metadata.is_file() && metadata.mode() & 0o6000 != 0 {
+        return Ok(Found::Broken(format!("its mode is {:o}", metadata.mode())));
+    }
+    let mut value = [0_u8; 64];
+    let capability = rustix::fs::getxattr(path, "security.capability", &mut value[..]);
+    Ok(Found::when(capability.is_err(), "it has a file capability"))
 }
 
 fn sysctl_unchanged(name: &str, scene: &Scene<'_>) -> Found {

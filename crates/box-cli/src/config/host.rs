@@ -65,7 +65,8 @@ fn make(key: &str, path: &Path, never: &MountPolicy) -> Result<(), Fault> {
     if path.is_dir() && key == "host_root" {
         return Ok(());
     }
-    never.decide(path, &MountOrigin::Operator).map_err(|why| failed(&why))?;
+    // As for callers, who are to mount it: the whole deny-list holds.
+    never.decide(path, &MountOrigin::Within(vec!["/".into()])).map_err(|why| failed(&why))?;
     let (there, missing) = split(path);
     let root = SafeRoot::open_path(&there).map_err(|error| failed(&error))?;
     root.make_directory_all(missing, DIRECTORY_MODE).map_err(|error| failed(&error))
