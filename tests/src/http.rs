@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
@@ -13,7 +13,7 @@ use hyper::{HeaderMap, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -38,6 +38,7 @@ pub fn asked() -> BTreeSet<(String, String)> {
 pub struct Client {
     address: SocketAddr,
     tls: Option<TlsConnector>,
+    socket: Option<PathBuf>,
     token: Option<String>,
 }
 
@@ -104,6 +105,9 @@ impl Request {
             request = request.header(name, value);
         }
         let request = request.body(Full::new(Bytes::from(self.body)))?;
+        if let Some(socket) = &self.client.socket {
+            return exchange(UnixStream::connect(socket).await?, request).await;
+        }
         let stream = TcpStream::connect(self.client.address).await?;
         match &self.client.tls {
             None => exchange(stream, request).await,
@@ -141,7 +145,7 @@ async fn exchange(
 impl Client {
     /// A client without a token.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, tls: None, token: None }
+        Self { address, tls: None, socket: None, token: None }
     }
 
     /// A client that speaks TLS and trusts this certificate and no other.
@@ -153,7 +157,13 @@ impl Client {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        Ok(Self { address, tls: Some(TlsConnector::from(Arc::new(config))), token: None })
+        Ok(Self { address, tls: Some(TlsConnector::from(Arc::new(config))), socket: None, token: None })
+    }
+
+    /// The same client by a Unix socket.
+    #[must_use]
+    pub fn by_socket(&self, socket: PathBuf) -> Self {
+        Self { socket: Some(socket), ..self.clone() }
     }
 
     /// The same client with a token.

@@ -242,6 +242,11 @@ impl TestServer {
         Client::trusting(self.address()?, &self.certificate())
     }
 
+    /// A client that comes by the Unix socket, and so is the owner of the machine.
+    pub fn owner(&self) -> Result<Client> {
+        Ok(self.client()?.by_socket(self.state().join("strongbox.sock")))
+    }
+
     /// Its process id.
     pub fn pid(&self) -> Result<u32> {
         Ok(self.running.as_ref().context("the server does not run")?.child.id())

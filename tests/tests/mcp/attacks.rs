@@ -161,7 +161,7 @@ async fn mcp_01_a_server_runs_in_a_box_whatever_its_command_is(house: &mut House
         ensure!(answer.status == 400 || answer.json["ok"] == false, "{variant} {answer:?}");
         ensure!(host::tree(&canary)? == before, "{variant} changed the host");
     }
-    ensure!(house.client.sessions().await?.is_empty(), "a test left its session");
+    ensure!(house.owner.sessions().await?.is_empty(), "a test left its session");
     // One that lives, so that it can be looked at from outside.
     let marker = format!("marker{}", std::process::id());
     house.start("alive", &[&marker]).await?;
@@ -182,7 +182,8 @@ async fn mcp_01_without_a_box_nothing_runs(_: &mut House) -> Result<()> {
     let before = host::tree(&canary)?;
     let path = canary.join("rw/pwn");
     let client = server.client()?;
-    let house = House { server, client };
+    let owner = server.owner()?;
+    let house = House { server, client, owner };
     house.put("touch", &json!({"command": "touch", "args": [path.to_str()]})).await?;
     let info = house.until("touch", |info| info["status"] == "error").await?;
     ensure!(info["runtime_info"]["error_phase"] == "box_unavailable", "{info}");
@@ -288,11 +289,11 @@ async fn mcp_06_a_secret_is_in_the_environment_of_its_process_only(house: &mut H
     ensure!(other["runtime_info"]["box_session_id"] == session.as_str(), "they were to share a box");
     ensure!(house.call("with__env", json!({"name": "API_KEY"})).await? == secret);
     ensure!(house.call("without__env", json!({"name": "API_KEY"})).await?.is_empty(), "it is the session's");
-    let exec = house.client.exec(&session, "printenv API_KEY || echo none").await?;
+    let exec = house.owner.exec(&session, "printenv API_KEY || echo none").await?;
     ensure!(exec["stdout"] == "none\n", "{exec}");
     // Of one uid and in one box: a process of the session can read it there, as docs/mcp.md says. That is the only place.
     let read = "for f in /proc/[0-9]*/environ; do tr '\\0' '\\n' < $f; done 2>/dev/null | grep -c ^API_KEY=";
-    let environments = house.client.exec(&session, read).await?;
+    let environments = house.owner.exec(&session, read).await?;
     ensure!(matches!(environments["stdout"].as_str(), Some("0\n" | "1\n")), "{environments}");
     ensure!(host::processes_with(&secret).is_empty(), "it is in the arguments of a process");
     let names = &house.show("with").await?["definition"]["env_keys"];
@@ -303,7 +304,7 @@ async fn mcp_06_a_secret_is_in_the_environment_of_its_process_only(house: &mut H
         "/v1/mcp/servers/with/logs",
         &format!("/v1/sessions/{session}/processes"),
     ] {
-        let told = house.client.get(path).await?.must(200)?.to_string();
+        let told = house.owner.get(path).await?.must(200)?.to_string();
         ensure!(!told.contains(&secret), "a secret is shown at {path}");
     }
     ensure!(!house.server.log().contains(&secret), "a secret is in the log");

@@ -42,7 +42,7 @@ async fn a_call_fails_when_its_process_is_killed(house: &mut House) -> Result<()
     let (client, session) = started(house).await?;
     let before = client.call("small__pid", json!({})).await?;
     let held = client.hold("small__hold", "first").await?;
-    house.client.exec(&session, &format!("kill -9 {before}")).await?;
+    house.owner.exec(&session, &format!("kill -9 {before}")).await?;
     held.fails().await?;
     let again = recovers(house, &client).await?;
     ensure!(again["runtime_info"]["box_session_id"] == session.as_str(), "{again}");
@@ -53,7 +53,7 @@ async fn a_call_fails_when_its_process_is_killed(house: &mut House) -> Result<()
 async fn a_call_fails_when_its_session_is_deleted(house: &mut House) -> Result<()> {
     let (client, session) = started(house).await?;
     let held = client.hold("small__hold", "first").await?;
-    house.client.delete(&format!("/v1/sessions/{session}")).await?.must(200)?;
+    house.owner.delete(&format!("/v1/sessions/{session}")).await?.must(200)?;
     held.fails().await?;
     recovers(house, &client).await?;
     Ok(())
@@ -74,7 +74,7 @@ async fn a_call_fails_when_its_box_is_killed(house: &mut House) -> Result<()> {
 
 /// Which box a session has.
 async fn box_of(house: &House, session: &str) -> Result<String> {
-    let info = house.client.get(&format!("/v1/sessions/{session}")).await?.must(200)?;
+    let info = house.owner.get(&format!("/v1/sessions/{session}")).await?.must(200)?;
     Ok(info["backend_session_id"].as_str().context("a session without a box")?.to_owned())
 }
 

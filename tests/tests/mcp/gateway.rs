@@ -33,7 +33,7 @@ async fn a_server_is_added_connected_and_called(house: &mut House) -> Result<()>
     let alone = Mcp::connect(&house.server, "/mcp/small").await?;
     ensure!(alone.call("echo", json!({"text": "x"})).await? == "x", "by its own names at its own address");
     for path in ["/v1/mcp/servers", "/v1/mcp/servers/small/logs", &format!("/v1/sessions/{session}/processes")] {
-        let told = house.client.get(path).await?.must(200)?.to_string();
+        let told = house.owner.get(path).await?.must(200)?.to_string();
         ensure!(!told.contains("sesame"), "a secret is shown at {path}");
     }
     ensure!(!house.server.log().contains("sesame"), "a secret is in the log");
@@ -44,7 +44,7 @@ async fn servers_are_in_one_session_and_each_is_reached_by_its_name(house: &mut 
     let (one, two) = tokio::try_join!(house.start("one", &[]), house.start("two", &[]))?;
     let session = one["runtime_info"]["box_session_id"].clone();
     ensure!(session == two["runtime_info"]["box_session_id"], "{one} {two}");
-    ensure!(house.client.sessions().await?.len() == 1);
+    ensure!(house.owner.sessions().await?.len() == 1);
     let client = Mcp::connect(&house.server, "/mcp").await?;
     let (first, second) = (client.call("one__pid", json!({})).await?, client.call("two__pid", json!({})).await?);
     ensure!(first != second);
@@ -52,7 +52,7 @@ async fn servers_are_in_one_session_and_each_is_reached_by_its_name(house: &mut 
     ensure!(client.call("two__pid", json!({})).await? == second, "the other one was disturbed");
     ensure!(client.call("one__pid", json!({})).await.is_err());
     house.client.delete("/v1/mcp/servers/two").await?.must(200)?;
-    ensure!(house.client.sessions().await?.is_empty(), "a session that nobody needs is kept");
+    ensure!(house.owner.sessions().await?.is_empty(), "a session that nobody needs is kept");
     Ok(())
 }
 
@@ -93,6 +93,6 @@ async fn our_own_tools_are_a_server(house: &mut House) -> Result<()> {
     });
     said.await?;
     client.call("session_end", json!({})).await?;
-    ensure!(house.client.sessions().await?.is_empty());
+    ensure!(house.owner.sessions().await?.is_empty());
     Ok(())
 }

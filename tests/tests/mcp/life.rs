@@ -50,7 +50,7 @@ async fn a_server_that_is_killed_finds_its_process_again(house: &mut House) -> R
 async fn a_box_that_dies_is_made_again(house: &mut House) -> Result<()> {
     let info = house.start("small", &[]).await?;
     let session = info["runtime_info"]["box_session_id"].as_str().context("no session")?.to_owned();
-    house.client.delete(&format!("/v1/sessions/{session}")).await?.must(200)?;
+    house.owner.delete(&format!("/v1/sessions/{session}")).await?.must(200)?;
     house.until("small", |info| info["status"] != "connected").await?;
     house.connected("small").await?;
     ensure!(house.call("small__echo", json!({"text": "back"})).await? == "back");
@@ -87,7 +87,7 @@ async fn a_disabled_server_has_no_process(house: &mut House) -> Result<()> {
     let session = info["runtime_info"]["box_session_id"].as_str().context("no session")?.to_owned();
     let disabled = house.client.post_empty("/v1/mcp/servers/small/disable").await?.must(200)?;
     ensure!(disabled["status"] == "disabled" && disabled["enabled"] == false, "{disabled}");
-    let processes = house.client.get(&format!("/v1/sessions/{session}/processes")).await?.must(200)?;
+    let processes = house.owner.get(&format!("/v1/sessions/{session}/processes")).await?.must(200)?;
     ensure!(processes.as_array().is_some_and(Vec::is_empty), "{processes}");
     house.server.restart().await?;
     house.client = house.server.client()?;

@@ -62,6 +62,8 @@ impl McpCase {
 pub(crate) struct House {
     pub(crate) server: TestServer,
     pub(crate) client: Client,
+    /// The owner of the machine, who finds the boxes of servers too.
+    pub(crate) owner: Client,
 }
 
 fn main() -> ExitCode {
@@ -96,7 +98,8 @@ fn all() -> Vec<(&'static str, Vec<McpCase>)> {
 async fn on_fresh_server(case: McpCase) -> Result<()> {
     let server = TestServer::start_with(ServerOptions::configured(case.config)).await?;
     let client = server.client()?;
-    let mut house = House { server, client };
+    let owner = server.owner()?;
+    let mut house = House { server, client, owner };
     (case.run)(&mut house).await?;
     house.server.finish().await
 }

@@ -37,7 +37,7 @@ async fn a_project_is_found_by_its_command_and_seen_read_only(house: &mut House)
     house.put("mine", &project(house, "mine")?).await?;
     let info = house.connected("mine").await?;
     let session = info["runtime_info"]["box_session_id"].as_str().context("no session")?.to_owned();
-    let session = house.client.get(&format!("/v1/sessions/{session}")).await?.must(200)?;
+    let session = house.owner.get(&format!("/v1/sessions/{session}")).await?.must(200)?;
     ensure!(session["host_path"].as_str().is_some_and(|path| path.ends_with("/mine")), "{session}");
     ensure!(session["host_path_mode"] == "ro", "{session}");
     ensure!(house.call("mine__echo", json!({"text": "seen"})).await? == "seen");
@@ -56,7 +56,7 @@ async fn what_is_never_shown_to_a_box_is_not_shown_to_an_operators_server(house:
     let definition = json!({"command": "python3", "box": {"network": "off", "host_path": "/etc"}});
     let report = house.client.post("/v1/mcp/test", &definition).await?.must(200)?;
     ensure!(report["ok"] == false && report["runtime_info"]["error_phase"] == "session_create", "{report}");
-    ensure!(house.client.sessions().await?.is_empty());
+    ensure!(house.owner.sessions().await?.is_empty());
     Ok(())
 }
 
@@ -87,7 +87,7 @@ impl House {
     /// Removes the box of a server, and waits until the server has another one.
     async fn rebuild(&self, name: &str) -> Result<()> {
         let session = self.session(name).await?;
-        self.client.delete(&format!("/v1/sessions/{session}")).await?.must(200)?;
+        self.owner.delete(&format!("/v1/sessions/{session}")).await?.must(200)?;
         self.until(name, |info| info["status"] != "connected").await?;
         self.connected(name).await.map(drop)
     }
@@ -117,7 +117,7 @@ async fn what_a_server_installed_outlives_its_box_and_goes_with_the_server(house
     house.rebuild("mine").await?;
     let log = house.mcp_log("mine").await?;
     ensure!(log.matches(MADE).count() == 1 && log.contains(FOUND), "{log}");
-    let memory = house.client.exec(&session, "df -P /mnt/strongbox-mcp | tail -n 1").await?;
+    let memory = house.owner.exec(&session, "df -P /mnt/strongbox-mcp | tail -n 1").await?;
     ensure!(!memory["stdout"].as_str().unwrap_or_default().starts_with("tmpfs") || is_in_memory(&kept)?, "{memory}");
     // A test shares nothing with servers that live.
     let report = house.client.post_empty("/v1/mcp/servers/mine/test").await?.must(200)?;
@@ -125,7 +125,7 @@ async fn what_a_server_installed_outlives_its_box_and_goes_with_the_server(house
     ensure!(std::fs::read_dir(house.server.state().join("mcp/kept/default"))?.count() == 1);
     house.remove("mine").await?;
     ensure!(
-        !kept.exists() && !house.client.sessions().await?.iter().any(|found| found["session_id"] == session.as_str())
+        !kept.exists() && !house.owner.sessions().await?.iter().any(|found| found["session_id"] == session.as_str())
     );
     Ok(())
 }
@@ -148,13 +148,13 @@ async fn what_a_box_put_among_what_it_keeps_leads_nowhere(house: &mut House) -> 
          ln -s {at} shut/below/again; chmod 0 shut; cp /bin/sh shell; chmod 6755 shell; mkfifo pipe; \
          python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'"
     );
-    let done = house.client.exec(&session, &trap).await?;
+    let done = house.owner.exec(&session, &trap).await?;
     ensure!(done["exit_code"] == 0, "{done}");
     // The socket keeps everything from being shown to a box: the server gets one all the same, and installs anew.
     house.rebuild("mine").await?;
     let log = house.mcp_log("mine").await?;
     ensure!(log.matches(MADE).count() == 2 && !log.contains(FOUND), "{log}");
-    let done = house.client.exec(&session, &trap).await?;
+    let done = house.owner.exec(&session, &trap).await?;
     ensure!(done["exit_code"] == 0, "what was there was not thrown away: {done}");
     house.remove("mine").await?;
     ensure!(!house.kept(&session).exists(), "what was kept is still there");
@@ -187,7 +187,7 @@ async fn too_much_is_ended_and_thrown_away(house: &mut House) -> Result<()> {
     house.put("mine", &needy_project(house, "mine")?).await?;
     let session = house.session("mine").await?;
     let fill = "head -c 100000000 /dev/zero >/mnt/strongbox-mcp/large; sleep 60";
-    let filled = house.client.exec(&session, fill).await;
+    let filled = house.owner.exec(&session, fill).await;
     ensure!(filled.is_err() || filled.is_ok_and(|done| done["exit_code"] != 0), "nobody ended it");
     house.until("mine", |info| info["status"] != "connected").await?;
     house.connected("mine").await?;

@@ -22,7 +22,7 @@ async fn twenty_servers_run_at_once_and_leave_nothing(house: &mut House) -> Resu
     let started = try_join_all(names.iter().map(|name| house.start(name, &[]))).await?;
     let sessions: BTreeSet<String> =
         started.iter().map(|info| info["runtime_info"]["box_session_id"].to_string()).collect();
-    ensure!(sessions.len() == 1 && house.client.sessions().await?.len() == 1, "they are in {sessions:?}");
+    ensure!(sessions.len() == 1 && house.owner.sessions().await?.len() == 1, "they are in {sessions:?}");
     let client = Mcp::connect(&house.server, "/mcp").await?;
     let tools: BTreeSet<String> = client.tools().await?.into_iter().collect();
     ensure!(names.iter().all(|name| tools.contains(&format!("{name}__echo"))), "a server is not in the list");
@@ -35,7 +35,7 @@ async fn twenty_servers_run_at_once_and_leave_nothing(house: &mut House) -> Resu
         names.iter().map(async |name| house.client.delete(&format!("/v1/mcp/servers/{name}")).await?.must(200));
     try_join_all(removals).await?;
     ensure!(client.tools().await?.is_empty(), "tools of servers that are gone are listed");
-    ensure!(house.client.sessions().await?.is_empty(), "a session that nobody needs is kept");
+    ensure!(house.owner.sessions().await?.is_empty(), "a session that nobody needs is kept");
     Ok(())
 }
 

@@ -18,7 +18,7 @@ async fn a_test_tells_what_a_server_has_and_leaves_nothing(house: &mut House) ->
         ensure!(report["tools"].as_array().is_some_and(|tools| tools.len() == TOOLS), "{report}");
         ensure!(report["tools"][0]["description"].as_str().is_some_and(|text| !text.is_empty()), "{report}");
     }
-    ensure!(house.client.sessions().await?.len() == 1, "a test left its session");
+    ensure!(house.owner.sessions().await?.len() == 1, "a test left its session");
     ensure!(house.call("small__pid", json!({})).await? == before, "a test disturbed the server that runs");
     Ok(())
 }
@@ -35,7 +35,7 @@ async fn a_test_of_a_bad_definition_leaves_nothing(house: &mut House) -> Result<
     mute["box"]["startup_timeout_sec"] = json!(5);
     let mute = house.client.post("/v1/mcp/test", &mute).await?.must(200)?;
     ensure!(mute["ok"] == false && mute["runtime_info"]["error_phase"] == "mcp_init", "{mute}");
-    ensure!(house.client.sessions().await?.is_empty(), "a test left its session");
+    ensure!(house.owner.sessions().await?.is_empty(), "a test left its session");
     ensure!(house.client.get("/v1/mcp/servers").await?.must(200)?.as_array().is_some_and(Vec::is_empty));
     Ok(())
 }
