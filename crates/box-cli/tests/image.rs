@@ -61,7 +61,7 @@ fn what_cannot_be_had_is_told_with_what_to_do() {
     let place = tempfile::tempdir().unwrap();
     let state = place.path().join("state");
     let table: [(&[&str], &str); 6] = [
-        (&["image", "rm", "tiny"], "it is not here"),
+        (&["image", "rm", "tiny"], "strongbox image ls"),
         (&["image", "pull", "127.0.0.1:1/tiny"], "cannot be asked"),
         (&["image", "pull", "--", "-it"], "a name such as"),
         (&["image", "import", "/nonexistent"], "No such file"),

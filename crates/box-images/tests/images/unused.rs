@@ -32,7 +32,7 @@ async fn removing_a_name_removes_what_only_it_needed() {
     shelf.images.remove(&name("a:2")).await.unwrap();
     assert_eq!(counts(&shelf), (1, 1, 2));
     let error = shelf.images.remove(&name("a:2")).await.unwrap_err().to_string();
-    assert!(error.contains("it is not here"), "{error}");
+    assert!(error.contains("it is not in the store"), "{error}");
     assert!(shelf.images.gc().await.unwrap() == 0 && shelf.images.list().await.unwrap().len() == 1);
 }
 
