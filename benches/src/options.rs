@@ -17,7 +17,7 @@ use crate::groups;
     name = "bench",
     after_help = "Environment:
   STRONGBOX_BIN          the strongbox program, for the command-line subject
-  STRONGBOX_BWRAP, STRONGBOX_CRUN, STRONGBOX_NSJAIL, STRONGBOX_DOCKER, STRONGBOX_RG
+  STRONGBOX_BWRAP, STRONGBOX_CRUN, STRONGBOX_NSJAIL, STRONGBOX_DOCKER, STRONGBOX_RG, STRONGBOX_AB
                          the peers; unset: the program of that name in PATH
   STRONGBOX_LANGBOT, STRONGBOX_E2B
                          Pythons with `langbot-plugin` and with `e2b`

@@ -35,7 +35,16 @@ impl RpcServer {
     /// Starts a server that takes the words of LangBot's box runtime, and returns when it listens.
     pub(crate) fn start(mut command: Command, directory: &Path, backend: Option<&str>) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        command.args(["box", "--host", "127.0.0.1", "--ws-control-port", &port.to_string()]).current_dir(directory);
+        command.args([
+            "box",
+            "--host",
+            "127.0.0.1",
+            "--ws-control-port",
+            &port.to_string(),
+            "--on-stop",
+            "destroy-all",
+        ]);
+        command.current_dir(directory);
         let config = backend.map_or(json!({}), |backend| json!({ "backend": backend }));
         command.env("LANGBOT_BOX_CONTROL_TOKEN", TOKEN).env("LANGBOT_BOX_CONFIG", config.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -24,6 +24,11 @@ impl Samples {
         self.0.push(took);
     }
 
+    /// Adds the samples of another round.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     /// `None` when nothing was measured.
     pub(crate) fn summary(&self) -> Option<Summary> {
         let sorted = self.sorted_ms();

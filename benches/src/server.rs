@@ -85,6 +85,11 @@ impl Drop for Server {
     }
 }
 
+/// The request that runs `true`.
+pub(crate) fn exec_of_true() -> String {
+    format!(r#"{{"command":["{}"]}}"#, commands::TRUE)
+}
+
 fn program() -> Result<PathBuf> {
     commands::find("STRONGBOX_BIN", "strongbox").context("set STRONGBOX_BIN to the program")
 }
@@ -186,8 +191,7 @@ impl Connection {
 
     /// Runs `true` in a session and expects it to succeed.
     pub(crate) fn exec_true(&mut self, session: &str) -> Result<()> {
-        let body = format!(r#"{{"command":["{}"]}}"#, commands::TRUE);
-        let answer = self.ask("POST", &format!("/v1/sessions/{session}/exec"), &body)?;
+        let answer = self.ask("POST", &format!("/v1/sessions/{session}/exec"), &exec_of_true())?;
         // The whole answer is read, and only this of it is looked at: a client's parsing is not the server's time.
         let good = answer.windows(GOOD.len()).any(|part| part == GOOD);
         ensure!(good, "true ended badly: {}", String::from_utf8_lossy(&answer));

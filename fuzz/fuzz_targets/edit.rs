@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../../crates/box-agent/src/errand/edit/replaced.rs"]
+#[path = "../../crates/agent/src/file_op/edit/replaced.rs"]
 mod replaced;
 
 use replaced::{Mismatch, replaced};

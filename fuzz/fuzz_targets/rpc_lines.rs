@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| box_server::fuzzing::lines(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| door_langbot::fuzzing::lines(bytes));

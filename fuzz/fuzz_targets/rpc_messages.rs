@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| box_server::fuzzing::messages(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| door_langbot::fuzzing::messages(bytes));

@@ -40,7 +40,7 @@ pub const SECRET_VARIABLE: &str = "STRONGBOX_TEST_API_KEY_SECRET";
 const NETWORK_VARIABLE: &str = "STRONGBOX_TEST_NETNS";
 
 /// Says that the suite was started in namespaces that it shares with nobody but engines of its own, which must see what it sees.
-const HOUSE_VARIABLE: &str = "STRONGBOX_TEST_HOUSE";
+const ENGINE_HOST_VARIABLE: &str = "STRONGBOX_TEST_HOUSE";
 
 /// Whether traffic of boxes cannot leave the machine.
 pub fn network_is_isolated() -> bool {
@@ -100,7 +100,7 @@ fn secret() -> Result<String> {
 
 /// Private mounts, a private network and, where `ip` is there, a neighbour to talk to. Tells whether there is one.
 fn enter_namespaces(user: Option<&User>) -> Result<bool> {
-    if std::env::var_os(HOUSE_VARIABLE).is_none() {
+    if std::env::var_os(ENGINE_HOST_VARIABLE).is_none() {
         system::unshare_mounts_and_network().context("making namespaces for the suite")?;
         rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
             .context("making mounts private")?;
@@ -143,15 +143,15 @@ fn link_upstream(user: Option<&User>) -> Result<()> {
     let holder = system::network_holder(BE_UPSTREAM, user.map(|user| (user.uid, user.gid)))
         .context("making the upstream network")?;
     let pid = holder.id().to_string();
-    // In a house that suites use one after the other, the kernel may still be taking down the link of the one before.
+    // On an engine host that suites use one after the other, the kernel may still be taking down the link of the one before.
     let _ = run("ip", &["link", "delete", "sbtest0"]);
     run("ip", &["link", "add", "sbtest0", "type", "veth", "peer", "name", "sbtest1", "netns", &pid])?;
     run("ip", &["address", "add", &format!("{ADDRESS}/24"), "dev", "sbtest0"])?;
     run("ip", &["link", "set", "sbtest0", "up"])?;
-    // In a house the address of the suite before may still be there.
+    // On an engine host the address of the suite before may still be there.
     let _ = run("ip", &["address", "add", &format!("{SECOND_ADDRESS}/32"), "dev", "lo"]);
     run("ip", &["route", "add", "default", "via", UPSTREAM])?;
-    // A setting of the network namespace: boxes of root get out by cables.
+    // A setting of the network namespace: boxes of root get out by veth pairs.
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("forwarding packets")?;
     let far = |arguments: &[&str]| run("nsenter", &[&["-t", &pid, "-n", "ip"], arguments].concat());
     far(&["link", "set", "lo", "up"])?;

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
 use crate::TestServer;
 
 /// A server of what every Python brings along. Its tools are explained there.
-pub const SCRIPT: &str = include_str!("../../crates/box-mcp/src/testing/server.py");
+pub const SCRIPT: &str = include_str!("../../crates/doors/mcp/src/testing/server.py");
 
 /// How long a call may take to begin, or to end when there is nothing left to wait for. Only a guard against hanging.
 const PROMPTLY: Duration = Duration::from_secs(30);
@@ -24,17 +24,17 @@ const PROMPTLY: Duration = Duration::from_secs(30);
 /// A client of one address of a server.
 #[derive(Debug)]
 pub struct Mcp {
-    running: RunningService<RoleClient, Ears>,
+    running: RunningService<RoleClient, ProgressHandler>,
     progress: Mutex<mpsc::UnboundedReceiver<f64>>,
 }
 
 /// Hears how far calls are.
 #[derive(Debug)]
-struct Ears {
+struct ProgressHandler {
     progress: mpsc::UnboundedSender<f64>,
 }
 
-impl ClientHandler for Ears {
+impl ClientHandler for ProgressHandler {
     async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         let _ = self.progress.send(progress.progress);
     }
@@ -42,7 +42,7 @@ impl ClientHandler for Ears {
 
 /// A call that is under way.
 #[derive(Debug)]
-pub struct Held(RequestHandle<RoleClient>);
+pub struct PendingCall(RequestHandle<RoleClient>);
 
 impl Mcp {
     /// Connects, without a token.
@@ -56,7 +56,7 @@ impl Mcp {
         let config = StreamableHttpClientTransportConfig::with_uri(address.as_str()).max_sse_event_size(64 << 20);
         let transport = StreamableHttpClientTransport::with_client(http, config);
         let (heard, progress) = mpsc::unbounded_channel();
-        let running = rmcp::serve_client(Ears { progress: heard }, transport).await;
+        let running = rmcp::serve_client(ProgressHandler { progress: heard }, transport).await;
         Ok(Self { running: running.context("connecting to the gateway")?, progress: Mutex::new(progress) })
     }
 
@@ -78,7 +78,7 @@ impl Mcp {
     }
 
     /// Calls a tool that takes a text and tells when it has begun, and returns when it has told so.
-    pub async fn hold(&self, tool: &str, text: &str) -> Result<Held> {
+    pub async fn hold(&self, tool: &str, text: &str) -> Result<PendingCall> {
         let arguments = [("text".to_owned(), text.into())].into_iter().collect();
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(request));
@@ -86,14 +86,14 @@ impl Mcp {
         let held = self.running.peer().send_cancellable_request(request, options).await?;
         let mut progress = self.progress.lock().await;
         match tokio::time::timeout(PROMPTLY, progress.recv()).await {
-            Ok(Some(_)) => Ok(Held(held)),
+            Ok(Some(_)) => Ok(PendingCall(held)),
             Ok(None) => bail!("the client ended before {tool} began"),
             Err(_) => bail!("{tool} did not begin"),
         }
     }
 }
 
-impl Held {
+impl PendingCall {
     /// What the call returns.
     pub async fn result(self) -> Result<Value> {
         match tokio::time::timeout(PROMPTLY, self.0.await_response()).await {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use hyper::{Method, StatusCode};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -23,7 +24,7 @@ const SETTLE: Duration = Duration::from_secs(30);
 
 /// A directory in which servers of a case keep their state, one after the other.
 #[derive(Debug)]
-pub struct Place {
+pub struct StateDirectory {
     directory: TempDir,
     program: PathBuf,
     before: Leaks,
@@ -50,7 +51,7 @@ impl Orders {
     }
 }
 
-impl Place {
+impl StateDirectory {
     /// An empty state in which one server has run once, so that only what a case left can differ later.
     pub async fn fresh() -> Result<Self> {
         let directory = crate::ground::private_directory()?;
@@ -101,7 +102,8 @@ impl Place {
         command
     }
 
-    fn log(&self) -> PathBuf {
+    /// The log file of these servers.
+    pub fn log(&self) -> PathBuf {
         self.directory.path().join("server.log")
     }
 
@@ -130,11 +132,11 @@ impl Place {
 }
 
 /// Runs a case on a place of its own. Whatever it comes to, everything is removed afterwards and nothing may stay.
-pub async fn on_place<F>(case: impl FnOnce(Arc<Place>) -> F) -> Result<()>
+pub async fn on_place<F>(case: impl FnOnce(Arc<StateDirectory>) -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {
-    let place = Arc::new(Place::fresh().await.context("a fresh place")?);
+    let place = Arc::new(StateDirectory::fresh().await.context("a fresh place")?);
     let outcome = case(Arc::clone(&place)).await;
     let ended = place.end().await;
     let clean = ended.and(place.settled().await.context("after the case"));
@@ -147,7 +149,7 @@ where
     outcome.map_err(told)
 }
 
-fn explained(place: &Place, error: &anyhow::Error) -> anyhow::Error {
+fn explained(place: &StateDirectory, error: &anyhow::Error) -> anyhow::Error {
     anyhow!("{error:#}\nlog of the server:\n{}", place.log_tail())
 }
 
@@ -174,8 +176,12 @@ impl Server {
 
     /// Asks it to stop.
     pub fn terminate(&self) -> Result<()> {
+        self.send(Signal::TERM)
+    }
+
+    fn send(&self, signal: Signal) -> Result<()> {
         let pid = rustix::process::Pid::from_raw(self.pid()?).context("no pid")?;
-        Ok(rustix::process::kill_process(pid, rustix::process::Signal::TERM)?)
+        Ok(rustix::process::kill_process(pid, signal)?)
     }
 
     /// Waits for its end.
@@ -184,8 +190,13 @@ impl Server {
     }
 
     /// Asks it to stop, and holds that it does so well.
-    pub async fn stop(mut self) -> Result<()> {
-        self.terminate()?;
+    pub async fn stop(self) -> Result<()> {
+        self.stop_by(Signal::TERM).await
+    }
+
+    /// The same by another signal; SIGINT is what Ctrl-C sends.
+    pub async fn stop_by(mut self, signal: Signal) -> Result<()> {
+        self.send(signal)?;
         let status = self.ended().await?;
         ensure!(status.success(), "the server ended with {status}");
         Ok(())
@@ -223,6 +234,11 @@ impl Client {
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         Self(self.0.with_token(token))
+    }
+
+    /// The same client for each door's protocol.
+    pub fn http(&self) -> &http::Client {
+        &self.0
     }
 
     fn request(&self, method: &Method, path: &str) -> http::Request {

@@ -31,6 +31,8 @@ pub struct ServerOptions {
     pub tls: bool,
     /// Whether it is a server that serves and cannot make boxes.
     pub unready: bool,
+    /// Programs of the machine that it does not find. Only root can hide them.
+    pub hidden_programs: &'static [&'static str],
 }
 
 impl ServerOptions {
@@ -56,7 +58,7 @@ struct Running {
     child: Child,
     url: String,
     /// Held open, so that the server can write to it.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl TestServer {
@@ -123,6 +125,9 @@ impl TestServer {
 
     fn serve_command(&self) -> Result<Command> {
         let mut command = self.command(&["serve"]);
+        if !self.options.hidden_programs.is_empty() {
+            command = self.without_programs(&command)?;
+        }
         command.args(["--on-stop", "destroy-all", "--listen"]);
         command.arg(self.options.listen.as_deref().unwrap_or("127.0.0.1:0"));
         if self.options.tls {
@@ -135,6 +140,29 @@ impl TestServer {
         let log = std::fs::File::options().create(true).append(true).open(self.log_file())?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         Ok(command)
+    }
+
+    /// The same command in a mount namespace of its own, in which a file that cannot be executed lies on each of these programs.
+    fn without_programs(&self, command: &Command) -> Result<Command> {
+        let cover = self.place.path().join("no-program");
+        std::fs::write(&cover, "")?;
+        let places = ["/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/local/sbin"];
+        let names = self.options.hidden_programs.join(" ");
+        let script = format!(
+            "for name in {names}; do for place in {}; do \
+             ! test -e $place/$name || mount --bind \"$0\" $place/$name || exit 1; done; done; exec \"$@\"",
+            places.join(" ")
+        );
+        let mut hidden = Command::new("unshare");
+        hidden.args(["--mount", "--propagation", "private", "sh", "-c", &script]).arg(cover);
+        hidden.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => hidden.env(name, value),
+                None => hidden.env_remove(name),
+            };
+        }
+        Ok(hidden)
     }
 
     /// A verb of the program, with this server's state.
@@ -218,6 +246,19 @@ impl TestServer {
     /// Where it keeps its state.
     pub fn state(&self) -> &Path {
         self.state.path()
+    }
+
+    /// The next line of its standard output with these words. Blocks.
+    pub fn says(&mut self, words: &str) -> Result<String> {
+        let running = self.running.as_mut().context("the server does not run")?;
+        let mut line = String::new();
+        while running.stdout.read_line(&mut line)? > 0 {
+            if line.contains(words) {
+                return Ok(line);
+            }
+            line.clear();
+        }
+        bail!("standard output ended without {words:?}")
     }
 
     /// Its address, such as `http://127.0.0.1:5410`.
@@ -363,7 +404,7 @@ fn launch(mut command: Command, log: &Path) -> Result<Running> {
         let status = wait(&mut child)?;
         bail!("{status}: {}", std::fs::read_to_string(log).unwrap_or_default().trim());
     };
-    Ok(Running { child, url, _stdout: stdout })
+    Ok(Running { child, url, stdout })
 }
 
 /// Waits for a child with a guard against hanging. Blocks.

@@ -76,6 +76,12 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         "each work place of a container is a file system of its own",
     ),
     (
+        Difference::SeparateStorage,
+        &[BackendName::Nsjail],
+        Who::OrdinaryUsers,
+        "nsjail mounts a file system for each work place, and cannot bind one below another",
+    ),
+    (
         Difference::UnboundedDisk,
         &[BackendName::Docker, BackendName::Podman],
         Who::Everybody,

@@ -27,6 +27,7 @@ const ENGINES_GROUP: &str = "engines";
 
 const PEERS: &[Peer] = &[
     Peer { name: "bwrap", variable: "STRONGBOX_BWRAP", find: || packaged("bwrap", "bubblewrap") },
+    Peer { name: "ab", variable: "STRONGBOX_AB", find: || packaged("ab", "apache2-utils") },
     Peer { name: "crun", variable: "STRONGBOX_CRUN", find: || packaged("crun", "crun") },
     Peer { name: "nsjail", variable: "STRONGBOX_NSJAIL", find: nsjail::find },
     Peer { name: "langbot-plugin", variable: "STRONGBOX_LANGBOT", find: langbot::newest_sdk },

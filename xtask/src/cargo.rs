@@ -70,7 +70,8 @@ pub(crate) fn linting(root: &Path, arguments: &[&str]) -> Result<Command> {
 /// An executable that a build made.
 #[derive(Debug, Clone)]
 pub(crate) struct Executable {
-    pub(crate) package: String,
+    /// The directory of its package, relative to the root of the workspace.
+    pub(crate) package: PathBuf,
     pub(crate) target: String,
     pub(crate) kind: TargetKind,
     pub(crate) path: PathBuf,
@@ -83,8 +84,7 @@ impl Executable {
         let Message::CompilerArtifact(artifact) = serde_json::from_str(line).ok()? else { return None };
         let kind = artifact.target.kind.first()?.clone();
         let is_own = kind == TargetKind::Test || !artifact.profile.test;
-        // The directory of a package is named like the package, except for the suites.
-        let package = artifact.manifest_path.parent()?.file_name()?.to_owned();
+        let package = artifact.manifest_path.parent()?.as_std_path().strip_prefix(root()).ok()?.to_owned();
         let path = artifact.executable?.into_std_path_buf();
         is_own.then_some(Self { package, target: artifact.target.name, kind, path })
     }

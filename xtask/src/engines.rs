@@ -1,22 +1,22 @@
 //! `cargo xtask engines`: real engines for tests, measurements and people: Docker, Podman and nsjail, started for one run.
 //!
-//! They live in a *house* of their own (namespaces of processes, mounts, network and cgroups, see [`house`]), so that nothing of the
-//! machine is touched, and killing one process ends all that they ever started. Whoever uses them is started in the house too,
+//! They live in a *engine host* of their own (namespaces of processes, mounts, network and cgroups, see [`engine_host`]), so that nothing of the
+//! machine is touched, and killing one process ends all that they ever started. Whoever uses them is started in the engine host too,
 //! because an engine shows its boxes paths as it sees them itself.
 //!
-//! A *keeper*, which is this program again, builds the house and takes it down when its standard input ends. So it does when we are
+//! A *supervisor*, which is this program again, builds the engine host and takes it down when its standard input ends. So it does when we are
 //! interrupted or killed.
 
 mod docker;
-mod house;
+mod engine_host;
 mod image;
-pub(crate) mod keeper;
 pub(crate) mod nsjail;
 mod podman;
+pub(crate) mod supervisor;
 
 use crate::{cargo, machine, own_tmp, packages, run};
 use anyhow::{Context, Result, bail, ensure};
-use house::Entrance;
+use engine_host::Entrance;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use std::sync::{Mutex, PoisonError};
 /// The variables by which suites find the engines; see `tests/src/engines.rs`.
 const DOCKER_VARIABLE: &str = "STRONGBOX_TEST_DOCKER";
 const PODMAN_VARIABLE: &str = "STRONGBOX_TEST_PODMAN";
-const NSJAIL_VARIABLE: &str = "STRONGBOX_TEST_NSJAIL";
+pub(crate) const NSJAIL_VARIABLE: &str = "STRONGBOX_TEST_NSJAIL";
 const IMAGE_VARIABLE: &str = "STRONGBOX_TEST_IMAGE";
 
 /// The same for who starts engines itself, or calls their programs.
@@ -36,8 +36,8 @@ const PODMAN_CONFIGURATION_VARIABLE: &str = "STRONGBOX_TEST_PODMAN_CONFIGURATION
 const PODMAN_ROOT_VARIABLE: &str = "STRONGBOX_TEST_PODMAN_ROOT";
 const PODMAN_RUN_VARIABLE: &str = "STRONGBOX_TEST_PODMAN_RUN";
 
-/// Says to a suite that it is in a house already, and need not make namespaces of its own.
-const HOUSE_VARIABLE: &str = "STRONGBOX_TEST_HOUSE";
+/// Says to a suite that it is in a engine host already, and need not make namespaces of its own.
+const ENGINE_HOST_VARIABLE: &str = "STRONGBOX_TEST_HOUSE";
 
 /// What the engines are made of.
 const PACKAGES: [&str; 9] = [
@@ -111,7 +111,7 @@ impl Engine {
     pub(crate) const ALL: [Self; 2] = [Self::Docker, Self::Podman];
 
     /// The value of `--engine` that starts it.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
             Self::Podman => "podman",
@@ -121,8 +121,8 @@ impl Engine {
 
 /// Engines that run until this is dropped.
 pub(crate) struct Engines {
-    keeper: Child,
-    /// Closing it is what tells the keeper to end.
+    supervisor: Child,
+    /// Closing it is what tells the supervisor to end.
     until: Option<ChildStdin>,
     entrance: Entrance,
     environment: Vec<(String, String)>,
@@ -130,6 +130,9 @@ pub(crate) struct Engines {
 }
 
 impl Engines {
+    /// The name of the image of the tests.
+    pub(crate) const IMAGE: &str = image::NAME;
+
     /// Installs missing packages, if this is root, and starts these engines. [`Engines::missing`] lists what could not be
     /// started. nsjail needs no engine and is always there.
     pub(crate) fn start(target: &Path, wanted: &[Engine]) -> Result<Self> {
@@ -143,25 +146,25 @@ impl Engines {
     pub(crate) fn start_as(target: &Path, account: &Account) -> Result<Self> {
         let place = tempfile::Builder::new().prefix("strongbox-engines-").tempdir_in(own_tmp::PLACE)?;
         std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        // From here on it is the keeper's to remove.
+        // From here on it is the supervisor's to remove.
         Self::start_in(target, &place.keep(), &[Engine::Podman], Some(account))
     }
 
     fn start_in(target: &Path, directory: &Path, wanted: &[Engine], account: Option<&Account>) -> Result<Self> {
         ensure!(machine::is_root(), "not root; engines in namespaces of their own need it");
         let (mut missing, image) = Self::prepare(target)?;
-        let mut environment = vec![(HOUSE_VARIABLE.to_owned(), "1".to_owned())];
+        let mut environment = vec![(ENGINE_HOST_VARIABLE.to_owned(), "1".to_owned())];
         match nsjail::find() {
             Ok(program) => environment.push((NSJAIL_VARIABLE.to_owned(), program.display().to_string())),
             Err(error) => missing.push(format!("nsjail: {error:#}")),
         }
-        let mut keeper = keeper::command(directory, &image, wanted, account);
+        let mut supervisor = supervisor::command(directory, &image, wanted, account);
         // A group of its own: an interrupt at the terminal must reach us and not the one who tidies up after us.
-        keeper.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut keeper = keeper.spawn().context("starting the keeper of the engines")?;
-        let until = keeper.stdin.take();
-        let said = keeper.stdout.take().context("the keeper has no output")?;
-        let mut engines = Self { keeper, until, entrance: Entrance::default(), environment, missing };
+        supervisor.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut supervisor = supervisor.spawn().context("starting the supervisor of the engines")?;
+        let until = supervisor.stdin.take();
+        let said = supervisor.stdout.take().context("the supervisor has no output")?;
+        let mut engines = Self { supervisor, until, entrance: Entrance::default(), environment, missing };
         engines.hear(BufReader::new(said))?;
         Ok(engines)
     }
@@ -176,7 +179,7 @@ impl Engines {
         Ok((missing, image))
     }
 
-    /// Listens to the keeper until it says that everything that can stand stands.
+    /// Listens to the supervisor until it says that everything that can stand stands.
     fn hear(&mut self, said: impl BufRead) -> Result<()> {
         for line in said.lines() {
             let line = line?;
@@ -192,12 +195,16 @@ impl Engines {
                 _ => println!("{line}"),
             }
         }
-        bail!("the keeper of the engines ended before they stood")
+        bail!("the supervisor of the engines ended before they stood")
     }
 
-    /// Whether Docker is among them.
-    pub(crate) fn has_docker(&self) -> bool {
-        self.environment.iter().any(|(name, _)| name == DOCKER_VARIABLE)
+    /// Whether this engine is selected.
+    pub(crate) fn has(&self, engine: Engine) -> bool {
+        let variable = match engine {
+            Engine::Docker => DOCKER_VARIABLE,
+            Engine::Podman => PODMAN_VARIABLE,
+        };
+        self.environment.iter().any(|(name, _)| name == variable)
     }
 
     /// What could not be started, and why.
@@ -205,7 +212,7 @@ impl Engines {
         &self.missing
     }
 
-    /// The same command, started in the house and told where the engines are.
+    /// The same command, started in the engine host and told where the engines are.
     pub(crate) fn enter(&self, command: &Command) -> Command {
         let mut inside = self.entrance.command(command);
         inside.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -224,8 +231,8 @@ impl Engines {
     /// Ends them and removes everything that they left.
     pub(crate) fn stop(mut self) -> Result<()> {
         drop(self.until.take());
-        let status = self.keeper.wait()?;
-        ensure!(status.success(), "the keeper of the engines ended with {status}");
+        let status = self.supervisor.wait()?;
+        ensure!(status.success(), "the supervisor of the engines ended with {status}");
         Ok(())
     }
 }
@@ -233,6 +240,6 @@ impl Engines {
 impl Drop for Engines {
     fn drop(&mut self) {
         drop(self.until.take());
-        let _ = self.keeper.wait();
+        let _ = self.supervisor.wait();
     }
 }

@@ -45,8 +45,8 @@ struct Arguments {
 enum Task {
     /// Run the whole proof, or some stages of it
     Test(test::Options),
-    /// Check dependency arrows, READMEs, sizes, forbidden words and that SPECIFICATION.md names real tests
-    Tidy,
+    /// Check dependency arrows, READMEs, sizes, words, links, commit subjects and that SPECIFICATION.md names real tests
+    Tidy(tidy::Options),
     /// Build and run the benchmarks against the peers that this machine can have
     Bench(bench::Options),
     /// Build from nothing and tell what it costs, how large the program is, and where both come from
@@ -55,17 +55,17 @@ enum Task {
     Engines(engines::Options),
     /// What `engines` starts to tidy up after it
     #[command(hide = true)]
-    KeepEngines(engines::keeper::Options),
+    KeepEngines(engines::supervisor::Options),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Test(options) => test::run(&options),
-        Task::Tidy => tidy::run(),
+        Task::Tidy(options) => tidy::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Weigh(options) => weigh::run(&options),
         Task::Engines(options) => engines::run(&options),
-        Task::KeepEngines(options) => engines::keeper::run(&options),
+        Task::KeepEngines(options) => engines::supervisor::run(&options),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

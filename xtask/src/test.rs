@@ -11,11 +11,13 @@ mod board;
 mod cell;
 mod delegation;
 pub(crate) mod e2b_clients;
+mod examples;
 mod fuzz;
 pub(crate) mod langbot;
 mod leaks;
 mod log;
 mod mcp_clients;
+mod openapi_client;
 mod openapi_fuzz;
 mod prepare;
 mod report;
@@ -129,6 +131,13 @@ const STAGES: &[Stage] = &[
     stage(Suites, "mcp-clients", &[], "servers from PyPI and npm work for the official MCP clients", mcp_clients::run),
     stage(
         Suites,
+        "mcp-conformance",
+        &[],
+        "the MCP conformance suite finds nothing new through our gateway",
+        mcp_clients::run_conformance,
+    ),
+    stage(
+        Suites,
         "contract-podman-rootless",
         &[TestUser, Engines],
         "the contract on an ordinary user's own Podman",
@@ -149,6 +158,13 @@ const STAGES: &[Stage] = &[
     }),
     stage(Suites, "doors-rootless", &[TestUser], "the same as an ordinary user", |it| suites::rootless(it, "doors")),
     stage(Suites, "langbot-clients", &[], "the real LangBot SDK works against us", langbot::clients),
+    stage(
+        Suites,
+        "langbot-engines",
+        &[Engines],
+        "the first tests of LangBot's Box hold on Docker and Podman",
+        langbot::on_engines,
+    ),
     stage(Suites, "langbot-app", &[], "two whole LangBots start and use our boxes", langbot::app),
     stage(
         Suites,
@@ -170,6 +186,16 @@ const STAGES: &[Stage] = &[
     stage(Suites, "mcp-rootless", &[TestUser], "the same as an ordinary user", |it| suites::rootless(it, "mcp")),
     stage(Suites, "faults-root", &[], "death at any step leaves nothing, as root", |it| suites::as_root(it, "faults")),
     stage(Suites, "faults-rootless", &[TestUser], "the same as an ordinary user", |it| suites::rootless(it, "faults")),
+    stage(Suites, "examples", &[], "what README.md and docs/ show to paste works as it stands", examples::run),
+    stage(Suites, "examples-rootless", &[TestUser], "the same as an ordinary user", examples::rootless),
+    stage(
+        Suites,
+        "examples-engines",
+        &[Engines],
+        "what they show on Docker and Podman works too",
+        examples::among_engines,
+    ),
+    stage(Suites, "openapi-client", &[], "a client generated from the OpenAPI document works", openapi_client::run),
     stage(Suites, "openapi-fuzz", &[], "the server answers whatever its document allows", openapi_fuzz::run),
     stage(Suites, "vm", &[], "limits on pure cgroup v2, in a virtual machine", vm::run),
     stage(Suites, "fuzz", &[Cargo], "made-up bytes break no parser, for some seconds each", fuzz::run),

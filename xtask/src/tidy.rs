@@ -4,11 +4,14 @@
 //! lines of input. Only this file and [`files`] touch the disk.
 
 mod arrows;
+mod commits;
 mod files;
+mod markdown;
 mod packages;
 mod rust_source;
 mod specification;
 mod text;
+mod words;
 
 use crate::cargo;
 use anyhow::Result;
@@ -35,8 +38,19 @@ impl Violation {
     }
 }
 
+/// What was asked for on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Bring the recorded counts of marker words down to what the files have, before the check
+    #[arg(long)]
+    record_words: bool,
+}
+
 /// The verb: checks the tree and prints what is wrong with it.
-pub(crate) fn run() -> Result<ExitCode> {
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if options.record_words {
+        record_words()?;
+    }
     let violations = check()?;
     for violation in &violations {
         println!("{}: {}", violation.place, violation.message);
@@ -61,7 +75,20 @@ pub(crate) fn check() -> Result<Vec<Violation>> {
         violations.extend(rust_source::check(file));
     }
     violations.extend(check_specification(root, &files));
+    violations.extend(markdown::check(&files, |path| root.join(path).exists()));
+    violations.extend(commits::check(&commits::log(root)?));
+    violations.extend(words::check(&files, &std::fs::read_to_string(root.join(words::RECORD)).unwrap_or_default()));
     Ok(violations)
+}
+
+fn record_words() -> Result<()> {
+    let metadata = cargo::metadata()?;
+    let root = metadata.workspace_root.as_std_path();
+    let path = root.join(words::RECORD);
+    let recorded = std::fs::read_to_string(&path).ok();
+    let lowered = words::lowered(&files::tracked(root)?, recorded.as_deref());
+    let lowered = lowered.map_err(|wrong| anyhow::anyhow!("{}: {}", wrong.place, wrong.message))?;
+    Ok(std::fs::write(path, lowered)?)
 }
 
 fn check_specification(root: &Path, files: &[TextFile]) -> Vec<Violation> {

@@ -3,6 +3,7 @@
 //! What the SDK takes for itself is not ours. So the same requests are also sent by a client that does as little as one can:
 //! what those take is the server's share.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -29,6 +30,10 @@ pub(crate) const LIFE: &str = "create+run+kill, the server's share";
 const LIFE_HERE: &str = "create+run+kill in this machine's network, the server's share";
 /// The same of one without a network.
 const LIFE_CLOSED: &str = "create+run+kill without a network, the server's share";
+/// The floor of [`LIFE_BY_PYTHON`], measured in turns with it.
+pub(crate) const FLOOR: &str = "bare fork+exec, beside sandboxes";
+/// The first by an independent client: the HTTP client of Python's library.
+pub(crate) const LIFE_BY_PYTHON: &str = "create+run+kill, Python's http.client";
 /// The first with the SDK.
 const LIFE_BY_SDK: &str = "create+run+kill, the SDK";
 /// Files into a sandbox and out of it, over a copy through a socket of this machine.
@@ -61,8 +66,16 @@ pub(crate) fn measure(_: &Boxes, options: &Options, directory: &Path, report: &m
 
 fn lives(server: &Server, options: &Options, report: &mut Report) -> Result<()> {
     let (mut connection, mut other) = (server.connect()?, server.connect()?);
-    let mut sdk = Sdk::start(server).map_err(|reason| report.skip(LIFE_BY_SDK, format!("{reason:#}"))).ok();
+    let mut python = |name, program: Result<OsString>| {
+        let started = program.and_then(|program| Sdk::start(server, &program));
+        started.map_err(|reason| report.skip(name, format!("{reason:#}"))).ok()
+    };
+    let named = std::env::var_os("STRONGBOX_E2B");
+    let mut sdk = python(LIFE_BY_SDK, named.clone().context("STRONGBOX_E2B names no Python with e2b"));
+    let mut plain = python(LIFE_BY_PYTHON, Ok(named.unwrap_or_else(|| "python3".into())));
+    let floor = || Ok(vec![(FLOOR, commands::time(&mut commands::silent(commands::TRUE, &[]))?)]);
     let mut subjects = vec![
+        Subject { name: FLOOR, every: 1, round: Box::new(floor) },
         Subject { name: LIFE, every: 1, round: Box::new(|| timed_life(&mut connection, LIFE, true)) },
         Subject { name: LIFE_CLOSED, every: 1, round: Box::new(|| timed_life(&mut other, LIFE_CLOSED, false)) },
     ];
@@ -70,8 +83,13 @@ fn lives(server: &Server, options: &Options, report: &mut Report) -> Result<()> 
         let round = || Ok(vec![(LIFE_BY_SDK, sdk.tell("life")?)]);
         subjects.push(Subject { name: LIFE_BY_SDK, every: 1, round: Box::new(round) });
     }
+    if let Some(plain) = &mut plain {
+        let round = || Ok(vec![(LIFE_BY_PYTHON, plain.tell("plain_life")?)]);
+        subjects.push(Subject { name: LIFE_BY_PYTHON, every: 1, round: Box::new(round) });
+    }
     take_all(subjects, options, report)?;
     report.relate(LIFE_BY_SDK, LIFE);
+    report.relate(LIFE_BY_PYTHON, FLOOR);
     Ok(())
 }
 
@@ -192,7 +210,7 @@ fn fetch(connection: &mut Connection, sandbox: &Sandbox) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// A program that uses the SDK, told what to do line by line. Dropping it ends it.
+/// A program in Python that uses the SDK or the library's HTTP client, told what to do line by line. Dropping it ends it.
 struct Sdk {
     child: Child,
     stdin: ChildStdin,
@@ -200,8 +218,7 @@ struct Sdk {
 }
 
 impl Sdk {
-    fn start(server: &Server) -> Result<Self> {
-        let python = std::env::var_os("STRONGBOX_E2B").context("STRONGBOX_E2B names no Python with e2b")?;
+    fn start(server: &Server, python: &OsStr) -> Result<Self> {
         let url = format!("http://{}", server.address());
         let mut command = Command::new(python);
         command.args(["-c", SCRIPT]).env("E2B_API_KEY", KEY).env("E2B_API_URL", &url).env("E2B_SANDBOX_URL", &url);
@@ -215,7 +232,7 @@ impl Sdk {
     fn tell(&mut self, what: &str) -> Result<Duration> {
         writeln!(self.stdin, "{what}")?;
         let mut line = String::new();
-        ensure!(self.stdout.read_line(&mut line)? > 0, "the program with the SDK ended");
+        ensure!(self.stdout.read_line(&mut line)? > 0, "the program in Python ended");
         Ok(Duration::try_from_secs_f64(line.trim().parse()?)?)
     }
 }

@@ -81,7 +81,7 @@ const LOOKS_MAX: u32 = 6000;
 pub(crate) fn measure(boxes: &Boxes, options: &Options, directory: &Path, report: &mut Report) -> Result<()> {
     for names in [&DOCKER, &PODMAN] {
         if let Ok(address) = std::env::var(names.variable) {
-            Place { boxes, options, directory, names, address }.measure(report)?;
+            EngineBench { boxes, options, directory, names, address }.measure(report)?;
         } else {
             let reason = format!("{} is not set; use `cargo xtask bench -- --only engines`", names.variable);
             report.skip(names.exec, reason);
@@ -91,7 +91,7 @@ pub(crate) fn measure(boxes: &Boxes, options: &Options, directory: &Path, report
 }
 
 /// One engine, and what is measured on it.
-struct Place<'a> {
+struct EngineBench<'a> {
     boxes: &'a Boxes,
     options: &'a Options,
     directory: &'a Path,
@@ -99,7 +99,7 @@ struct Place<'a> {
     address: String,
 }
 
-impl Place<'_> {
+impl EngineBench<'_> {
     fn measure(&self, report: &mut Report) -> Result<()> {
         let plain = self.open(0).with_context(|| format!("opening {}", self.names.kind))?;
         let outcome = self.execs(report, &plain).and_then(|()| {

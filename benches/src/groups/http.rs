@@ -13,13 +13,17 @@ use crate::options::Options;
 use crate::process_memory::resident_bytes;
 use crate::report::Report;
 use crate::samples::{Samples, mib};
-use crate::server::{Connection, Server};
+use crate::server::{self, Connection, Server};
 
 const GROUP: &str = "http";
 /// The floor, measured in turns with the server.
 pub(crate) const FLOOR: &str = "bare fork+exec, beside the server";
 /// A command in a session that is there, by one caller.
 pub(crate) const EXEC: &str = "POST exec of true";
+/// The floor of [`AB`]: sequential runs, as in a shell loop.
+pub(crate) const LOOP: &str = "bare fork+exec, in a row";
+/// The same call by `ab`, an independent client, over one connection.
+pub(crate) const AB: &str = "POST exec of true, by ab";
 /// What a request costs that does nothing.
 const HEALTH: &str = "GET healthz";
 /// Commands by several callers.
@@ -45,6 +49,8 @@ pub(crate) const ADOPTED: &str = "start after kill -9, all adopted";
 const CALLERS: u32 = 4;
 /// Callers that fill a server with sessions.
 const FILLERS: u32 = 8;
+/// Calls of one run of `ab`, and commands of the loop beside it.
+const CALLS_OF_AB: u32 = 100;
 const IDLE_SESSIONS: u32 = 1000;
 const ADOPTED_SESSIONS: u32 = 200;
 
@@ -53,6 +59,9 @@ pub(crate) fn measure(_: &Boxes, options: &Options, directory: &Path, report: &m
     let state = directory.join("state-of-server");
     let server = Server::start(&state)?;
     one_caller(&server, options, report)?;
+    if let Err(reason) = by_ab(&server, options, directory, report) {
+        report.skip(AB, format!("{reason:#}"));
+    }
     rate(&server, options, report)?;
     lives(&server, options, report);
     bursts(&server, options, report)?;
@@ -91,6 +100,44 @@ fn one_caller(server: &Server, options: &Options, report: &mut Report) -> Result
     report.relate(EXEC, FLOOR);
     report.relate(HEALTH, FLOOR);
     server.connect()?.delete("live")
+}
+
+/// Runs of `ab` alternate with runs of the floor, so both are equally warm.
+fn by_ab(server: &Server, options: &Options, directory: &Path, report: &mut Report) -> Result<()> {
+    let ab = commands::find("STRONGBOX_AB", "ab")?;
+    let (request, percentiles) = (directory.join("request.json"), directory.join("percentiles.csv"));
+    std::fs::write(&request, server::exec_of_true())?;
+    let address = format!("http://{}/v1/sessions/live-ab/exec", server.address());
+    server.connect()?.create("live-ab")?;
+    let [mut floor, mut calls] = <[Samples; 2]>::default();
+    for round in 0..=options.slow_rounds() {
+        let mut turn = Samples::default();
+        for _ in 0..CALLS_OF_AB {
+            turn.push(commands::time(&mut commands::silent(commands::TRUE, &[]))?);
+        }
+        let mut run = std::process::Command::new(&ab);
+        run.args(["-q", "-k", "-l", "-c", "1", "-n", &CALLS_OF_AB.to_string(), "-T", "application/json", "-p"]);
+        let said = commands::output(run.arg(&request).arg("-e").arg(&percentiles).arg(&address))?;
+        ensure!(said.contains("Failed requests:        0") && !said.contains("Non-2xx"), "calls failed: {said}");
+        // The first round warms up.
+        if round > 0 {
+            floor.extend(turn);
+            calls.extend(read_percentiles(&std::fs::read_to_string(&percentiles)?)?);
+        }
+    }
+    report.time(GROUP, LOOP, &floor);
+    report.time(GROUP, AB, &calls);
+    report.relate(AB, LOOP);
+    server.connect()?.delete("live-ab")
+}
+
+/// The table of `ab`: a line for each percentile, in milliseconds. The first line is a heading.
+fn read_percentiles(table: &str) -> Result<Samples> {
+    let rows = table.lines().skip(1).map(|line| {
+        let (_, milliseconds) = line.split_once(',').with_context(|| format!("no percentile: {line:?}"))?;
+        Ok(Duration::try_from_secs_f64(milliseconds.parse::<f64>()? / 1e3)?)
+    });
+    rows.collect()
 }
 
 /// Runs `work` of each caller until the time is over. Returns how much was done, how much failed and how long it took.

@@ -23,7 +23,7 @@ pub(crate) const GATEWAY: &str = "tool call, gateway";
 pub(crate) const DIRECT: &str = "tool call, the process itself";
 
 /// The server: one of what every Python brings along.
-const SCRIPT: &str = include_str!("../../../crates/box-mcp/src/testing/server.py");
+const SCRIPT: &str = include_str!("../../../crates/doors/mcp/src/testing/server.py");
 /// What all clients say of themselves.
 const PROTOCOL_VERSION: &str = "2025-11-25";
 /// Calls before anything counts.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use box_core::{BoxSpec, Handle, MountMode, MountSpec, Origin, link};
-use box_wire::{Answer, Errand, Program, Work};
+use box_wire::{Answer, FileOp, FileRequest, Program};
 
 use super::launch::{Subject, take_turns};
 use crate::boxes::{self, Boxes};
@@ -77,12 +77,12 @@ fn make_files(root: &Path) -> Result<()> {
 
 fn in_box(boxes: &Boxes, handle: &Handle) -> Result<Duration> {
     let (path, pattern) = (TARGET.parse()?, PATTERN.to_owned());
-    let work = Work::Grep { path, pattern, include: None, ignore_case: false, matches_max: 10_000 };
-    let request = boxes::request(Program::Errand(Box::new(Errand { root: TARGET.parse()?, work })))?;
+    let op = FileOp::Grep { path, pattern, include: None, ignore_case: false, matches_max: 10_000 };
+    let request = boxes::request(Program::FileOp(Box::new(FileRequest { root: TARGET.parse()?, op })))?;
     let start = Instant::now();
     let answer = boxes.block_on(async {
         let stream = box_core::Backend::dial(&*boxes.native(), handle).await?;
-        let (answer, mut output) = link::errand(stream, &request, None::<tokio::io::Empty>).await?;
+        let (answer, mut output) = link::file_op(stream, &request, None::<tokio::io::Empty>).await?;
         // Nothing follows, but the end does: until then the name of the exec is taken.
         while output.next().await?.is_some() {}
         Ok::<_, anyhow::Error>(answer)

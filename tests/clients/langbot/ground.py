@@ -46,7 +46,8 @@ class Ground:
         file = os.path.join(place, "config.toml")
         with open(file, "w") as text:
             text.write(f"langbot.allowed_mount_roots = ['{self.directory}']\n")
-        own |= {"STRONGBOX_STATE_DIR": state, "STRONGBOX_CONFIG": file}
+        # The state goes with the case, so no later server could go on with its boxes.
+        own |= {"STRONGBOX_STATE_DIR": state, "STRONGBOX_CONFIG": file, "STRONGBOX_ON_STOP": "destroy-all"}
         own |= {"LANGBOT_BOX_CONFIG": json.dumps(config)}
         if token:
             own["LANGBOT_BOX_CONTROL_TOKEN"] = token

@@ -36,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--registries", type=argparse.FileType(), help="variables for boxes that install packages, as JSON; adds such cases"
     )
+    parser.add_argument("--name", help="what the suite is called after its version, if not like the transport")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("filters", nargs="*")
     return parser.parse_args()
@@ -45,7 +46,7 @@ async def run(options: argparse.Namespace) -> int:
     for module in sorted(it.name for it in pkgutil.iter_modules(cases.__path__)):
         importlib.import_module(f"cases.{module}")
     have = features() | {options.transport} | ({"registries"} if options.registries else set())
-    suite = Suite(f"langbot-{VERSION}-{options.transport}", options.filters)
+    suite = Suite(f"langbot-{VERSION}-{options.name or options.transport}", options.filters)
     chosen = [case for case in CASES if set(case.needs) <= have and suite.takes(case.name)]
     if options.list:
         print("\n".join(f"{suite.name}/{case.name}" for case in chosen))

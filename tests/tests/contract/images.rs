@@ -86,7 +86,7 @@ async fn import(ground: &Ground, name: &str) -> Result<Images> {
     }
     let file = tar_of(&busybox_root(ground)?)?;
     let images = Images::open(&ground.state.path().join("images"), ImagesConfig::default())?;
-    images.import(&file, Some(&name.parse()?)).await?;
+    images.import(&file, Some(&name.parse()?), Arc::new(|_| {})).await?;
     Ok(images)
 }
 

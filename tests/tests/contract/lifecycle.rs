@@ -1,16 +1,22 @@
 //! Pause, statistics, end, and being found again.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use box_core::{BoxSpec, Dimension, ExecIo, Floors, Handle, Level, Liveness, MountMode, Profile, link};
+use box_core::link::LeaseTerms;
+use box_core::{
+    BackendName, BoxSpec, Dimension, ExecIo, Floors, Handle, Journal, Level, Liveness, MountMode, Network, Profile,
+    link,
+};
 use box_tests::ground::{fresh_id, marker, mount, private_directory, shell};
-use box_tests::isolation::RUN_DIRECTORY;
+use box_tests::isolation::{RUN_DIRECTORY, network_is_isolated};
 use box_tests::sinks::{Counter, Transcript};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground, Leaks, TestBox, eventually, host};
-use box_wire::{ExecOutcome, ExecRequest};
+use box_wire::{Event, ExecOutcome, ExecRequest, Output};
 use tokio::task::JoinSet;
 
 use crate::deadlines::one_inside;
@@ -25,6 +31,8 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         an_id_can_be_used_again,
         an_id_is_used_once_at_a_time,
         a_box_is_adopted_after_a_restart,
+        a_box_that_its_host_left_ends_itself,
+        a_box_without_a_host_ends_at_its_end_whatever_runs_in_it,
         a_floor_that_cannot_be_held_refuses,
     ]
 }
@@ -176,6 +184,109 @@ async fn a_box_is_adopted_after_a_restart(ground: Arc<Ground>) -> Result<()> {
     let of_box: Vec<&String> = left.iter().filter(of_box).collect();
     ensure!(of_box.is_empty(), "left behind: {of_box:?}");
     forget_instance(&instance)
+}
+
+/// A box runs while its host is there, or a command runs in it. A box that is left alone ends itself, and records that. Nothing
+/// of it goes on running, and nothing keeps its network.
+async fn a_box_that_its_host_left_ends_itself(ground: Arc<Ground>) -> Result<()> {
+    const IDLE: Duration = Duration::from_millis(100);
+    let before = ground.leaks();
+    let one = with_network(&ground, BoxSpec { keeps_journal: true, ..Profile::default().spec() }).await?;
+    if one.backend.ends_boxes_itself() {
+        return skip("the provider ends unused boxes");
+    }
+    let namespace = one.check("readlink /proc/self/ns/net").await?;
+    if ground.name() == BackendName::Native && rustix::process::geteuid().is_root() {
+        ensure!(!holders(&namespace).is_empty(), "the box is not in its own network");
+    }
+    let dial = async || one.backend.dial(&one.handle).await;
+    let lease = link::lease(dial().await?, LeaseTerms { idle: IDLE, left: None }).await?;
+    // Many times its idle time, with nothing else to keep it.
+    tokio::time::sleep(20 * IDLE).await;
+    link::ping(dial().await?).await.context("it ended although its host was there")?;
+    let request = ExecRequest { output: Output::JOURNAL, timeout_ms: None, ..shell("sleep 1000") };
+    let (mut reader, writer) = link::start(dial().await?, &request).await?.split();
+    let started = reader.next().await?;
+    ensure!(matches!(started, Event::Started { .. }), "{started:?}");
+    drop((reader, writer, lease));
+    tokio::time::sleep(20 * IDLE).await;
+    link::kill(dial().await?, request.id.clone()).await.context("it ended although a command ran in it")?;
+    ended_by_itself(&one).await?;
+    eventually("the end of what keeps the box's network", || async {
+        Ok(holders(&namespace).is_empty().then_some(()))
+    })
+    .await
+    .with_context(|| format!("{:?}", holders(&namespace)))?;
+    // The packet rules for veth interfaces stay as long as the process that made them, unless it puts them away.
+    eventually("the end of the packet rules", || async {
+        box_host::network::put_away()?;
+        let left = ground.leaks().since(&before);
+        Ok((!left.iter().any(|left| left.starts_with("packet filter"))).then_some(()))
+    })
+    .await
+}
+
+/// A sandbox has an end. Without a host its box ends then, also while a command runs in it; with one, the host decides.
+async fn a_box_without_a_host_ends_at_its_end_whatever_runs_in_it(ground: Arc<Ground>) -> Result<()> {
+    const LEFT: Duration = Duration::from_millis(100);
+    let one = ground.make(&BoxSpec { keeps_journal: true, ..Profile::default().spec() }).await?;
+    if one.backend.ends_boxes_itself() {
+        return skip("the provider ends unused boxes");
+    }
+    let dial = async || one.backend.dial(&one.handle).await;
+    let terms = LeaseTerms { idle: Duration::MAX, left: Some(LEFT) };
+    let lease = link::lease(dial().await?, terms).await?;
+    let request = ExecRequest { output: Output::JOURNAL, timeout_ms: None, ..shell("sleep 1000") };
+    let (mut reader, _writer) = link::start(dial().await?, &request).await?.split();
+    let started = reader.next().await?;
+    ensure!(matches!(started, Event::Started { .. }), "{started:?}");
+    // Longer than an overdue box waits for its host.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    link::ping(dial().await?).await.context("it ended although its host was there")?;
+    let renewed = link::lease(dial().await?, terms).await?;
+    drop(lease);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    link::ping(dial().await?).await.context("it ended although its lease was renewed")?;
+    drop(renewed);
+    ended_by_itself(&one).await
+}
+
+/// A box with a network of this server, where it can have one without sending anything off the machine. Networks of
+/// engines are the engine's to keep.
+async fn with_network(ground: &Ground, spec: BoxSpec) -> Result<TestBox> {
+    if network_is_isolated() && matches!(ground.name(), BackendName::Native | BackendName::Nsjail) {
+        match ground.try_make(&BoxSpec { network: Network::On, ..spec.clone() }).await {
+            Err(box_core::Error::Unavailable { .. }) => {}
+            made => return Ok(made?),
+        }
+    }
+    ground.make(&spec).await
+}
+
+/// Processes of this machine that are in a network namespace or keep it open, but for ours.
+fn holders(namespace: &str) -> Vec<host::Process> {
+    let leads_there = |path: PathBuf| fs::read_link(path).is_ok_and(|target| target == Path::new(namespace));
+    let holds = |process: &host::Process| {
+        let place = PathBuf::from(format!("/proc/{}", process.pid));
+        let mut open = fs::read_dir(place.join("fd")).into_iter().flatten().flatten();
+        leads_there(place.join("ns/net")) || open.any(|entry| leads_there(entry.path()))
+    };
+    host::processes().into_iter().filter(holds).collect()
+}
+
+/// Waits for the end of a box that was left alone, and checks that it recorded why.
+async fn ended_by_itself(one: &TestBox) -> Result<()> {
+    eventually("the end of a box that was left alone", || async {
+        // To look is to dial, and an overdue box waits 5 s for a host that dials.
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        Ok(matches!(one.backend.adopt(&one.handle).await?, Liveness::Lost(_)).then_some(()))
+    })
+    .await?;
+    if one.backend.journal_in_box(&one.handle).is_none() {
+        let journal = Journal::open(one.backend.journal(&one.handle).await?);
+        ensure!(journal.says_left_alone(), "it does not say why it ended");
+    }
+    Ok(())
 }
 
 /// Removes the run directory of an instance that will never start again.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use box_core::{BoxSpec, Dimension, Level, MountMode, Persistence, Profile};
+use box_core::{BoxSpec, Dimension, Error, Level, MountMode, Persistence, Profile};
 use box_tests::ground::{mount, request, shell};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground, TestBox};
@@ -15,6 +15,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         guarantees_name_every_dimension_with_a_reason,
         memory_is_limited,
         memory_of_files_counts_too,
+        a_full_disk_leaves_room_to_clean_up,
         processes_are_limited,
         processor_time_is_limited,
         bytes_in_memory_are_limited,
@@ -78,15 +79,76 @@ async fn memory_is_limited(ground: Arc<Ground>) -> Result<()> {
 }
 
 async fn memory_of_files_counts_too(ground: Arc<Ground>) -> Result<()> {
-    let one = ground.make(&BoxSpec { memory_mb: 64, disk_mb: 512, ..spec() }).await?;
+    let one = ground.make(&BoxSpec { memory_mb: 128, ..spec() }).await?;
     needs_hard(&one, Dimension::Memory)?;
+    let most = ["python3", "-c", "b = bytearray(88 << 20)"];
+    one.check("head -c 40000000 /dev/zero > /workspace/f").await?;
     // More than once: the kernel chooses whom it kills, and it must never be the agent.
     for _ in 0..5 {
-        let output = one.shell("head -c 300000000 /dev/zero > /workspace/f").await?;
-        ensure!(!output.succeeded(), "300 MB of files in memory fit in a box of 64 MiB");
+        let output = one.argv(&most).await?;
+        ensure!(!output.succeeded(), "88 MiB of memory fit in a box of 128 beside 40 MB of files");
         ensure!(output.outcome.oom_killed, "killed for memory, but not told so: {:?}", output.outcome);
     }
+    one.check("rm /workspace/f").await?;
+    let output = one.argv(&most).await?;
+    ensure!(output.succeeded(), "88 MiB of memory do not fit in a box of 128 without files: {output:?}");
     Ok(())
+}
+
+/// Fills a place with files of 4 KiB, and says how many there are.
+const SMALL_FILES: &str = "import os, sys\nn = 0\ntry:\n while n < 100000:\n  \
+    open(sys.argv[1] + '/small%d' % n, 'wb', 0).write(bytes(4096))\n  n += 1\nexcept OSError as e: print(e.errno, n)";
+
+/// For every size beside the memory: stored files kill no command, and can always be removed.
+async fn a_full_disk_leaves_room_to_clean_up(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::SizeOfProvider)?;
+    for (disk_mb, read_only_rootfs) in [(0, true), (38, false), (200, true), (200, false)] {
+        let spec = BoxSpec { memory_mb: 64, disk_mb, read_only_rootfs, ..spec() };
+        let one = filled(&ground, &spec).await?;
+        needs_hard(&one, Dimension::Memory)?;
+        let told = format!("{disk_mb} MiB of disk, read-only {read_only_rootfs}");
+        let is_on_disk = disk_mb == 200 && rustix::process::geteuid().is_root() && !is_divided(&ground);
+        for round in 0..3 {
+            for place in ["/workspace", "/tmp", "/dev/shm"] {
+                let output = one.shell(&format!("head -c 400000000 /dev/zero > {place}/f")).await?;
+                ensure!(output.errors().contains("No space left"), "{told}, {place}, round {round}: {output:?}");
+                ensure!(!output.outcome.oom_killed, "{told}, {place}: a command was killed for what it stored");
+            }
+            let stored: u64 = one.check("cat /workspace/f /tmp/f /dev/shm/f | wc -c").await?.parse()?;
+            ensure!(!is_on_disk || stored > 100 << 20, "{told}: only {stored} bytes could be stored");
+            one.check("ls -l /workspace /tmp > /dev/null; rm /workspace/f /tmp/f /dev/shm/f").await?;
+            ensure!(one.check("echo small > /workspace/s; cat /workspace/s").await? == "small", "{told}");
+        }
+        // The number of files is bounded too where that can be done.
+        if is_on_disk || one.handle.guarantees.level(Dimension::DiskInodes) == Level::Absent {
+            continue;
+        }
+        for place in ["/workspace", "/tmp", "/dev/shm"] {
+            let output = one.argv(&["python3", "-c", SMALL_FILES, place]).await?;
+            ensure!(output.text().starts_with("28 "), "{told}, small files in {place}: {output:?}");
+        }
+        ensure!(one.check("python3 -c 'print(6 * 7)'").await? == "42", "{told}: many small files");
+        one.check("rm -rf /workspace/small* /tmp/small* /dev/shm/small*; echo small > /workspace/s").await?;
+    }
+    Ok(())
+}
+
+fn is_divided(ground: &Ground) -> bool {
+    ground.differs(Difference::SeparateStorage)
+}
+
+/// A box of this size; or, where it has no room in memory and no image can be mounted, of the size that the refusal names.
+async fn filled(ground: &Ground, spec: &BoxSpec) -> Result<TestBox> {
+    let (reason, fix) = match ground.try_make(spec).await {
+        Err(Error::MissingFacility { reason, fix, .. }) => (reason, fix),
+        made => return Ok(made?),
+    };
+    let may_be_refused = is_divided(ground) || spec.disk_mb == 200 && !rustix::process::geteuid().is_root();
+    ensure!(may_be_refused && reason.contains("64 MiB of memory"), "{} MiB: {reason}", spec.disk_mb);
+    let fits = fix.split("at most ").nth(1).and_then(|rest| rest.split(' ').next());
+    let disk_mb = fits.with_context(|| format!("no size in {fix:?}"))?.parse()?;
+    ensure!((1..=38).contains(&disk_mb), "{fix}");
+    ground.make(&BoxSpec { disk_mb, ..spec.clone() }).await
 }
 
 async fn processes_are_limited(ground: Arc<Ground>) -> Result<()> {
@@ -121,7 +183,9 @@ async fn storage(ground: &Ground, persistence: Persistence) -> Result<TestBox> {
     }
     let spec = BoxSpec { disk_mb: 16, memory_mb: 256, persistence, ..spec() };
     match ground.try_make(&spec).await {
-        Err(box_core::Error::Unavailable { what, reason, fix }) if persistence == Persistence::Disk => {
+        Err(Error::Unavailable { what, reason, fix } | Error::MissingFacility { what, reason, fix })
+            if persistence == Persistence::Disk =>
+        {
             ensure!(!rustix::process::geteuid().is_root(), "root cannot have {what}: {reason}");
             ensure!(!reason.is_empty() && !fix.is_empty(), "{what} is refused without reason or fix");
             skip(format!("{what}: {reason}; {fix}"))
@@ -185,10 +249,10 @@ async fn files_on_disk_are_limited(ground: Arc<Ground>) -> Result<()> {
 
 async fn shared_memory_is_sized(ground: Arc<Ground>) -> Result<()> {
     ground.unless(Difference::SizeOfProvider)?;
-    let one = ground.make(&BoxSpec { memory_mb: 128, disk_mb: 64, ..spec() }).await?;
+    let one = ground.make(&BoxSpec { memory_mb: 256, disk_mb: 64, ..spec() }).await?;
     let size_kb: u64 = one.check("df -k --output=size /dev/shm | tail -1").await?.parse()?;
-    // It may have a size of its own or share the storage of the box; the larger of both limits bounds it.
-    ensure!(size_kb > 0 && size_kb <= 128 << 10, "/dev/shm has {size_kb} KiB in a box of 128 MiB with a disk of 64");
+    // It may have a size of its own or share the storage of the box.
+    ensure!(size_kb > 0 && size_kb <= 64 << 10, "/dev/shm has {size_kb} KiB in a box with a disk of 64 MiB");
     one.check("echo x > /dev/shm/file; test -k /dev/shm").await?;
     let mut flood = shell("head -c 2000000000 /dev/zero > /dev/shm/flood");
     flood.timeout_ms = Some(Duration::from_secs(20).as_millis().try_into()?);

@@ -8,7 +8,7 @@ mod backends;
 mod confinement;
 mod deadlines;
 mod endings;
-mod errands;
+mod file_ops;
 mod images;
 mod input;
 mod journal;
@@ -20,7 +20,9 @@ mod ports;
 mod rootfs;
 mod saved;
 mod search;
+mod set_id;
 mod streams;
+mod sudo;
 mod terminals;
 mod users;
 
@@ -100,8 +102,10 @@ fn all() -> Vec<ContractCase> {
         input::cases(),
         load::cases(),
         search::cases(),
-        errands::cases(),
+        set_id::cases(),
+        file_ops::cases(),
         users::cases(),
+        sudo::cases(),
         ports::cases(),
         saved::cases(),
     ];

@@ -19,6 +19,8 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         one_exec_can_have_another_user,
         the_loopback_is_up_and_nothing_else_is_there,
         usual_programs_work,
+        no_python_of_the_machine_refuses_packages,
+        a_writable_root_has_a_python_and_directories_to_install_into,
     ]
 }
 
@@ -141,4 +143,28 @@ async fn usual_programs_work(ground: Arc<Ground>) -> Result<()> {
     one.check("cd /workspace && if command -v git >/dev/null; then git init -q g && cd g && git status; fi").await?;
     one.check("cd /workspace && if command -v gcc >/dev/null; then echo 'int main(){return 0;}' > a.c && gcc a.c -o a && ./a; fi").await?;
     one.check("if command -v node >/dev/null; then node -e 'process.exit(0)'; fi").await.map(drop)
+}
+
+/// PEP 668: the marker is for machines with a package manager.
+async fn no_python_of_the_machine_refuses_packages(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::MachineOfProvider)?;
+    ground.unless(Difference::ForeignRoot)?;
+    let marks = "cat /usr/lib/python3*/EXTERNALLY-MANAGED 2>/dev/null | wc -c";
+    for read_only_rootfs in [true, false] {
+        let one = ground.make(&BoxSpec { read_only_rootfs, ..Profile::default().spec() }).await?;
+        ensure!(one.check(marks).await? == "0", "there is one where the root is read-only: {read_only_rootfs}");
+    }
+    Ok(())
+}
+
+async fn a_writable_root_has_a_python_and_directories_to_install_into(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::MachineOfProvider)?;
+    ground.unless(Difference::ForeignRoot)?;
+    let one = ground.make(&BoxSpec { read_only_rootfs: false, ..Profile::default().spec() }).await?;
+    one.check("python -c 'print(1)'").await?;
+    one.check(
+        "for d in share/doc lib/python3 share/man/man1; do ! test -d /usr/$d || mkdir /usr/$d/probe || exit; done",
+    )
+    .await?;
+    one.check("if test -e /usr/lib/apt; then dpkg --audit; fi").await.map(drop)
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use box_core::link::{self, ErrandOutput};
+use box_core::link::{self, FileOutput};
 use box_core::{Account, BoxSpec, Image, Network, Persistence, Profile, environment};
 use box_tests::ground::{request, shell, unique};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground, TestBox};
-use box_wire::{Answer, Errand, GuestPath, Program, User, Work};
+use box_wire::{Answer, FileOp, FileRequest, GuestPath, Program, User};
 
 use crate::images::busybox_root;
 
@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         a_saved_image_box_stands_on_its_image,
         a_box_goes_on_while_it_is_saved,
         boxes_made_from_one_have_nothing_to_do_with_each_other,
+        set_id_files_that_were_saved_do_not_leave_the_box,
         where_no_box_can_be_saved_that_is_said,
     ];
     cases.extend(hostile::cases());
@@ -36,11 +37,11 @@ fn writable() -> BoxSpec {
 }
 
 /// Asks for the archive, and returns before it is read.
-async fn saving(one: &TestBox, user: Option<User>) -> box_core::Result<(Answer, ErrandOutput)> {
-    let errand = Errand { root: GuestPath::root(), work: Work::Save };
-    let mut request = request(Program::Errand(Box::new(errand)));
+async fn saving(one: &TestBox, user: Option<User>) -> box_core::Result<(Answer, FileOutput)> {
+    let file_request = FileRequest { root: GuestPath::root(), op: FileOp::Save };
+    let mut request = request(Program::FileOp(Box::new(file_request)));
     request.user = user;
-    link::errand(one.backend.dial(&one.handle).await?, &request, None::<tokio::io::Empty>).await
+    link::file_op(one.backend.dial(&one.handle).await?, &request, None::<tokio::io::Empty>).await
 }
 
 /// Saves a box to a file.
@@ -56,8 +57,8 @@ async fn save(ground: &Ground, one: &TestBox, user: Option<User>) -> Result<Path
     Ok(file)
 }
 
-fn seeded(spec: &BoxSpec, seed: &Path) -> BoxSpec {
-    BoxSpec { seed: Some(seed.to_owned()), ..spec.clone() }
+fn seeded(spec: &BoxSpec, snapshot: &Path) -> BoxSpec {
+    BoxSpec { snapshot: Some(snapshot.to_owned()), ..spec.clone() }
 }
 
 /// Where boxes of these cases can store.
@@ -124,6 +125,31 @@ async fn a_box_with_a_read_only_root_can_be_saved(ground: Arc<Ground>) -> Result
         ensure!(!again.shell("echo x > /etc/x").await?.succeeded(), "its root can be written");
         ensure!(!again.shell("echo x > /usr/bin/x").await?.succeeded(), "its programs can be written");
     }
+    Ok(())
+}
+
+/// A box without host directories may set every mode, and its snapshot keeps them in a box that has such a directory.
+async fn set_id_files_that_were_saved_do_not_leave_the_box(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::NeverSaved)?;
+    ground.unless(Difference::CopiedMounts)?;
+    let spec = Profile::default().spec();
+    let one = ground.make(&spec).await?;
+    one.check("cd /workspace && for n in a b c d; do cp /usr/bin/true $n && chmod 6755 $n; done").await?;
+    let saved = save(&ground, &one, None).await?;
+    let source = ground.mount_source()?;
+    let mounts = vec![box_tests::ground::mount(&source, "/mnt/host", box_core::MountMode::Rw)?];
+    let again = ground.make(&BoxSpec { mounts, ..seeded(&spec, &saved) }).await?;
+    ensure!(again.check("stat -c %a /workspace/a").await? == "6755", "the bits were not saved, so nothing is held");
+    let ways = "cd /workspace; cp -p a /mnt/host/copied; cp -a a /mnt/host/kept; install -m 6755 a /mnt/host/installed; \
+        ln a /mnt/host/linked; mv b /mnt/host/moved; tar cp a | tar xpC /mnt/host; true";
+    again.check(ways).await?;
+    let op = FileOp::Move { from: "/workspace/c".parse()?, to: "/mnt/host/carried".parse()?, replace: false };
+    let file_request = FileRequest { root: GuestPath::root(), op };
+    let stream = again.backend.dial(&again.handle).await?;
+    link::file_op(stream, &request(Program::FileOp(Box::new(file_request))), None::<tokio::io::Empty>).await?;
+    ensure!(std::fs::read_dir(&source)?.count() >= 3, "no way led to the directory");
+    let found = crate::mounts::dangerous(&source)?;
+    ensure!(found.is_empty(), "{found:?}");
     Ok(())
 }
 
@@ -236,10 +262,10 @@ async fn where_no_box_can_be_saved_that_is_said(ground: Arc<Ground>) -> Result<(
     let one = ground.plain().await?;
     let error = save(&ground, &one, None).await.err().context("something was saved")?;
     ensure!(error.to_string().contains("cannot save a box"), "{error:#}");
-    let seed = ground.mounts.path().join("none.tar");
-    std::fs::write(&seed, "")?;
+    let snapshot = ground.mounts.path().join("none.tar");
+    std::fs::write(&snapshot, "")?;
     let error =
-        ground.try_make(&seeded(&Profile::default().spec(), &seed)).await.err().context("something was made")?;
+        ground.try_make(&seeded(&Profile::default().spec(), &snapshot)).await.err().context("something was made")?;
     ensure!(error.code() == "unavailable" && error.to_string().contains("native"), "{error}");
     Ok(())
 }

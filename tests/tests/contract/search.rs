@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 use box_core::{BoxSpec, Error, MountMode, Profile, link};
 use box_tests::ground::{mount, request};
 use box_tests::{Difference, Ground, TestBox};
-use box_wire::errand::{Cut, Lines, Match};
-use box_wire::{Answer, Errand, Program, RefusalCode, TroubleCode, Work};
+use box_wire::file_op::{Cut, Lines, Match};
+use box_wire::{Answer, FileErrorCode, FileOp, FileRequest, Program, RefusalCode};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -35,45 +35,45 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
 const ROOT: &str = "/workspace";
 
 /// Does something below [`ROOT`].
-async fn ask(one: &TestBox, work: Work) -> box_core::Result<Answer> {
-    ask_below(one, ROOT, work).await
+async fn ask(one: &TestBox, op: FileOp) -> box_core::Result<Answer> {
+    ask_below(one, ROOT, op).await
 }
 
-async fn ask_below(one: &TestBox, root: &str, work: Work) -> box_core::Result<Answer> {
-    let errand = Errand { root: root.parse()?, work };
-    let request = request(Program::Errand(Box::new(errand)));
+async fn ask_below(one: &TestBox, root: &str, op: FileOp) -> box_core::Result<Answer> {
+    let file_request = FileRequest { root: root.parse()?, op };
+    let request = request(Program::FileOp(Box::new(file_request)));
     let stream = one.backend.dial(&one.handle).await?;
-    let (answer, _) = link::errand(stream, &request, None::<tokio::io::Empty>).await?;
+    let (answer, _) = link::file_op(stream, &request, None::<tokio::io::Empty>).await?;
     Ok(answer)
 }
 
 /// What kind of trouble it was.
-fn trouble(told: box_core::Result<Answer>) -> Result<TroubleCode> {
+fn file_error(told: box_core::Result<Answer>) -> Result<FileErrorCode> {
     match told {
-        Err(Error::File(trouble)) => Ok(trouble.code),
-        other => bail!("no trouble with files: {other:?}"),
+        Err(Error::File(error)) => Ok(error.code),
+        other => bail!("no error with files: {other:?}"),
     }
 }
 
-fn lines(path: &str, first: u64, lines_max: u32, bytes_max: u32) -> Result<Work> {
-    Ok(Work::Lines { path: path.parse()?, first, lines_max, bytes_max })
+fn lines(path: &str, first: u64, lines_max: u32, bytes_max: u32) -> Result<FileOp> {
+    Ok(FileOp::Lines { path: path.parse()?, first, lines_max, bytes_max })
 }
 
-fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<Work> {
-    Ok(Work::Edit { path: path.parse()?, old: old.to_owned(), new: new.to_owned(), all })
+fn edit(path: &str, old: &str, new: &str, all: bool) -> Result<FileOp> {
+    Ok(FileOp::Edit { path: path.parse()?, old: old.to_owned(), new: new.to_owned(), all })
 }
 
-fn glob(path: &str, pattern: &str, matches_max: u32) -> Result<Work> {
-    Ok(Work::Glob { path: path.parse()?, pattern: pattern.to_owned(), matches_max })
+fn glob(path: &str, pattern: &str, matches_max: u32) -> Result<FileOp> {
+    Ok(FileOp::Glob { path: path.parse()?, pattern: pattern.to_owned(), matches_max })
 }
 
-fn grep(path: &str, pattern: &str, matches_max: u32) -> Result<Work> {
+fn grep(path: &str, pattern: &str, matches_max: u32) -> Result<FileOp> {
     let pattern = pattern.to_owned();
-    Ok(Work::Grep { path: path.parse()?, pattern, include: None, ignore_case: false, matches_max })
+    Ok(FileOp::Grep { path: path.parse()?, pattern, include: None, ignore_case: false, matches_max })
 }
 
-async fn read(one: &TestBox, work: Work) -> Result<Lines> {
-    match ask(one, work).await? {
+async fn read(one: &TestBox, op: FileOp) -> Result<Lines> {
+    match ask(one, op).await? {
         Answer::Lines(lines) => Ok(lines),
         other => bail!("{other:?}"),
     }
@@ -107,11 +107,11 @@ async fn lines_are_told_by_number_and_within_bounds(ground: Arc<Ground>) -> Resu
     let told = read(&one, lines("/workspace/n", 9000, 10, 100)?).await?;
     ensure!(told.count == 0 && told.total == Some(5000), "{told:?}");
     for (path, code) in [
-        ("/workspace/none", TroubleCode::NotFound),
-        ("/workspace/d", TroubleCode::IsDirectory),
-        ("/etc/passwd", TroubleCode::PathEscapes),
+        ("/workspace/none", FileErrorCode::NotFound),
+        ("/workspace/d", FileErrorCode::IsDirectory),
+        ("/etc/passwd", FileErrorCode::PathEscapes),
     ] {
-        ensure!(trouble(ask(&one, lines(path, 1, 1, 1)?).await)? == code, "{path}");
+        ensure!(file_error(ask(&one, lines(path, 1, 1, 1)?).await)? == code, "{path}");
     }
     Ok(())
 }
@@ -119,8 +119,8 @@ async fn lines_are_told_by_number_and_within_bounds(ground: Arc<Ground>) -> Resu
 async fn an_edit_replaces_exactly_what_was_meant(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
     one.check("cd /workspace; printf 'x = 1\\r\\ny = 2\\r\\nx = 1\\r\\n' > f; chmod 751 f; ln -s f link").await?;
-    ensure!(trouble(ask(&one, edit("/workspace/f", "x = 1", "z", false)?).await)? == TroubleCode::Ambiguous);
-    ensure!(trouble(ask(&one, edit("/workspace/f", "x = 1\ny", "z", false)?).await)? == TroubleCode::NoMatch);
+    ensure!(file_error(ask(&one, edit("/workspace/f", "x = 1", "z", false)?).await)? == FileErrorCode::Ambiguous);
+    ensure!(file_error(ask(&one, edit("/workspace/f", "x = 1\ny", "z", false)?).await)? == FileErrorCode::NoMatch);
     let told = ask(&one, edit("/workspace/link", "y = 2", "y = 3", false)?).await?;
     ensure!(told == Answer::Edited { replacements: 1 }, "{told:?}");
     let told = ask(&one, edit("/workspace/f", "x = 1", "x = 5", true)?).await?;
@@ -128,10 +128,10 @@ async fn an_edit_replaces_exactly_what_was_meant(ground: Arc<Ground>) -> Result<
     let left =
         one.check("cd /workspace; cat f | tr '\\r\\n' '^|'; stat -c ' %a %F' f link | tr '\\n' ' '; ls -A").await?;
     ensure!(left == "x = 5^|y = 3^|x = 5^| 751 regular file  777 symbolic link f\nlink", "{left:?}");
-    ensure!(trouble(ask_below(&one, "/", edit("/usr/bin/env", "a", "b", false)?).await)? == TroubleCode::Binary);
+    ensure!(file_error(ask_below(&one, "/", edit("/usr/bin/env", "a", "b", false)?).await)? == FileErrorCode::Binary);
     let read_only = edit("/usr/share/common-licenses/Apache-2.0", "Apache License\n", "x", false)?;
-    let code = trouble(ask_below(&one, "/", read_only).await)?;
-    ensure!(matches!(code, TroubleCode::ReadOnly | TroubleCode::Denied), "{code:?}");
+    let code = file_error(ask_below(&one, "/", read_only).await)?;
+    ensure!(matches!(code, FileErrorCode::ReadOnly | FileErrorCode::Denied), "{code:?}");
     Ok(())
 }
 
@@ -154,8 +154,8 @@ async fn fifty_edits_of_one_file_lose_nothing(ground: Arc<Ground>) -> Result<()>
     one.check("echo counter=N > /workspace/e.txt").await?;
     let mut tasks = JoinSet::new();
     for _ in 0..50 {
-        let (one, work) = (one.clone(), edit("/workspace/e.txt", "counter=N", "counter=N+1", false)?);
-        tasks.spawn(async move { ask(&one, work).await });
+        let (one, op) = (one.clone(), edit("/workspace/e.txt", "counter=N", "counter=N+1", false)?);
+        tasks.spawn(async move { ask(&one, op).await });
     }
     while let Some(told) = tasks.join_next().await {
         ensure!(told?? == Answer::Edited { replacements: 1 });
@@ -178,7 +178,7 @@ async fn names_are_found_newest_first(ground: Arc<Ground>) -> Result<()> {
     ensure!(paths == ["/workspace/d/b.rs"] && truncated, "{paths:?}");
     let (paths, _) = find(&one, ".hid/*", 10).await?;
     ensure!(paths == ["/workspace/.hid/y.rs"], "{paths:?}");
-    ensure!(trouble(ask(&one, glob("/workspace/d/etc", "*", 1)?).await)? == TroubleCode::PathEscapes);
+    ensure!(file_error(ask(&one, glob("/workspace/d/etc", "*", 1)?).await)? == FileErrorCode::PathEscapes);
     Ok(())
 }
 
@@ -197,7 +197,7 @@ async fn a_search_leaves_out_what_is_ignored_hidden_binary_or_closed(ground: Arc
     ensure!(matches.len() == 1 && truncated);
     let (matches, ..) = search(&one, "/workspace/a.log", "needle", 10).await?;
     ensure!(matches.len() == 1, "a file that is named is searched");
-    ensure!(trouble(ask(&one, grep("/workspace/bin", "needle", 1)?).await)? == TroubleCode::Binary);
+    ensure!(file_error(ask(&one, grep("/workspace/bin", "needle", 1)?).await)? == FileErrorCode::Binary);
     Ok(())
 }
 
@@ -206,16 +206,16 @@ async fn huge_files_are_read_in_bounds(ground: Arc<Ground>) -> Result<()> {
     let one = ground.plain().await?;
     one.check("cd /workspace; truncate -s 1T sparse; ln -s /dev/zero z; head -c 40M /dev/zero | tr '\\0' a > long")
         .await?;
-    ensure!(trouble(ask(&one, lines("/workspace/sparse", 1, 10, 1000)?).await)? == TroubleCode::Binary);
-    ensure!(trouble(ask(&one, lines("/workspace/z", 1, 10, 1000)?).await)? == TroubleCode::PathEscapes);
+    ensure!(file_error(ask(&one, lines("/workspace/sparse", 1, 10, 1000)?).await)? == FileErrorCode::Binary);
+    ensure!(file_error(ask(&one, lines("/workspace/z", 1, 10, 1000)?).await)? == FileErrorCode::PathEscapes);
     let device = ask_below(&one, "/", lines("/workspace/z", 1, 10, 1000)?).await;
-    ensure!(trouble(device)? == TroubleCode::NotRegular);
+    ensure!(file_error(device)? == FileErrorCode::NotRegular);
     let told = read(&one, lines("/workspace/long", 1, 10, 1000)?).await?;
     ensure!(told.text.len() == 1000 && told.cut == Some(Cut::Bytes) && told.count == 1, "{told:?}");
     let (matches, _, skipped) = search(&one, ROOT, "b", 10).await?;
     ensure!(matches.is_empty() && skipped == 1, "{matches:?} {skipped}");
-    ensure!(trouble(ask(&one, edit("/workspace/long", "a", "b", true)?).await)? == TroubleCode::TooLarge);
-    ensure!(trouble(ask(&one, edit("/workspace/sparse", "a", "b", true)?).await)? == TroubleCode::Binary);
+    ensure!(file_error(ask(&one, edit("/workspace/long", "a", "b", true)?).await)? == FileErrorCode::TooLarge);
+    ensure!(file_error(ask(&one, edit("/workspace/sparse", "a", "b", true)?).await)? == FileErrorCode::Binary);
     Ok(())
 }
 
@@ -226,14 +226,14 @@ async fn hostile_patterns_are_refused_or_answered(ground: Arc<Ground>) -> Result
     ensure!(search(&one, ROOT, "(a+)+$", 10).await?.0.len() == 1);
     ensure!(search(&one, ROOT, "(a|a)*b", 10).await?.0.is_empty());
     let groups = "(".repeat(5000);
-    ensure!(trouble(ask(&one, grep(ROOT, &groups, 10)?).await)? == TroubleCode::InvalidPattern);
+    ensure!(file_error(ask(&one, grep(ROOT, &groups, 10)?).await)? == FileErrorCode::InvalidPattern);
     let counted = ask(&one, grep(ROOT, "a{0,65535}{0,65535}", 10)?).await;
-    ensure!(trouble(counted)? == TroubleCode::PatternTooComplex);
+    ensure!(file_error(counted)? == FileErrorCode::PatternTooComplex);
     find(&one, &format!("{}*", "**/".repeat(200)), 10).await?;
     let choices = format!("{{{}a}}", "a,".repeat(4000));
     find(&one, &choices, 10).await?;
     let nested = format!("{}a{}", "{".repeat(4000), "}".repeat(4000));
-    ensure!(trouble(ask(&one, glob(ROOT, &nested, 10)?).await)? == TroubleCode::PatternTooComplex);
+    ensure!(file_error(ask(&one, glob(ROOT, &nested, 10)?).await)? == FileErrorCode::PatternTooComplex);
     let long = format!("{{{}a}}", "a,".repeat(10_000));
     ensure!(matches!(ask(&one, glob(ROOT, &long, 10)?).await, Err(Error::Invalid(_))));
     Ok(())
@@ -303,14 +303,14 @@ async fn links_that_are_swapped_in_lead_no_work_out_of_its_tree(ground: Arc<Grou
         }
         for path in ["/workspace/x", "/workspace/y"] {
             let file = format!("{path}/f");
-            let works = [
+            let ops = [
                 lines(&file, 1, 10, 100)?,
                 edit(&file, "secret", "stolen", true)?,
                 glob(path, "*", 10)?,
                 grep(ROOT, "e", 10)?,
             ];
-            for work in works {
-                let told = ask(&one, work).await;
+            for op in ops {
+                let told = ask(&one, op).await;
                 ensure!(!format!("{told:?}").contains("secret"), "{told:?}");
                 met += usize::from(told.is_ok());
             }

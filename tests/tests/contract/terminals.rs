@@ -26,16 +26,20 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
 const SIZE: WindowSize = WindowSize { rows: 33, columns: 77 };
 
 /// A command on a terminal, with a hand on its keyboard and an eye on its screen.
-struct Session {
-    keyboard: DuplexStream,
-    screen: Transcript,
-    resizes: mpsc::Sender<WindowSize>,
+pub(crate) struct Session {
+    pub(crate) keyboard: DuplexStream,
+    pub(crate) screen: Transcript,
+    pub(crate) resizes: mpsc::Sender<WindowSize>,
     task: JoinHandle<box_core::Result<ExecOutcome>>,
 }
 
 impl Session {
     fn start(one: &TestBox, line: &str) -> Self {
-        let mut request: ExecRequest = with_stdin(shell(line));
+        Self::of(one, shell(line))
+    }
+
+    pub(crate) fn of(one: &TestBox, request: ExecRequest) -> Self {
+        let mut request = with_stdin(request);
         request.terminal = Some(SIZE);
         let (keyboard, stdin) = tokio::io::duplex(4096);
         let (resizes, sizes) = mpsc::channel(4);
@@ -49,7 +53,7 @@ impl Session {
         Self { keyboard, screen, resizes, task }
     }
 
-    async fn end(self) -> Result<(ExecOutcome, String)> {
+    pub(crate) async fn end(self) -> Result<(ExecOutcome, String)> {
         let outcome = self.task.await??;
         Ok((outcome, self.screen.text()))
     }

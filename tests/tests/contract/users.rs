@@ -10,7 +10,7 @@ use box_core::{Account, BoxSpec, Dimension, MountMode, Network, Profile, Syscall
 use box_tests::ground::{mount, shell};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground, Output, TestBox};
-use box_wire::{RootCapability, User};
+use box_wire::{ExecRequest, RootCapability, User};
 
 use programs::{DISTURB, LOOK, OUTSIDE, PRELUDE, WORK};
 
@@ -41,7 +41,7 @@ fn capable() -> Result<BoxSpec> {
 }
 
 /// A box whose root has capabilities; no such thing where all are one user.
-async fn make_capable(ground: &Ground, change: impl FnOnce(&mut BoxSpec)) -> Result<TestBox> {
+pub(crate) async fn make_capable(ground: &Ground, change: impl FnOnce(&mut BoxSpec)) -> Result<TestBox> {
     ground.unless(Difference::OneUser)?;
     if ground.backend.workload(Account::User.user()) == User::ROOT {
         return skip("an ordinary user without subordinate ids has boxes of one user".to_owned());
@@ -51,15 +51,18 @@ async fn make_capable(ground: &Ground, change: impl FnOnce(&mut BoxSpec)) -> Res
     ground.make(&spec).await
 }
 
-async fn run_as(one: &TestBox, account: Account, line: &str) -> Result<Output> {
-    let mut request = shell(line);
-    request.user = Some(account.user());
-    request.env = environment::at_home(account.user(), HOME);
-    Ok(one.run(&request).await?)
+/// A shell line as a user of the box.
+pub(crate) fn line_of(account: Account, line: &str) -> ExecRequest {
+    let env = environment::at_home(account.user(), HOME);
+    ExecRequest { user: Some(account.user()), env, ..shell(line) }
+}
+
+pub(super) async fn run_as(one: &TestBox, account: Account, line: &str) -> Result<Output> {
+    Ok(one.run(&line_of(account, line)).await?)
 }
 
 /// Runs a line as somebody; it must succeed.
-async fn check_as(one: &TestBox, account: Account, line: &str) -> Result<String> {
+pub(crate) async fn check_as(one: &TestBox, account: Account, line: &str) -> Result<String> {
     let output = run_as(one, account, line).await?;
     ensure!(
         output.succeeded(),
@@ -111,7 +114,7 @@ fn told_set(one: &TestBox) -> Result<u64> {
     })
 }
 
-async fn sets_of(one: &TestBox, account: Account) -> Result<Vec<String>> {
+pub(crate) async fn sets_of(one: &TestBox, account: Account) -> Result<Vec<String>> {
     let line = "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status | tr -d '\\t'";
     Ok(check_as(one, account, line).await?.lines().map(str::to_owned).collect())
 }

@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         as_soon_as_there_is_a_token_everybody_needs_one,
         a_wrong_token_is_answered_like_none,
         an_expired_and_a_revoked_token_open_nothing,
+        only_who_says_so_opens_a_server_by_revoking_its_last_token,
         another_tenants_sessions_do_not_exist,
         a_scope_opens_its_routes_only,
         a_foreign_host_is_refused_before_the_token,
@@ -60,7 +61,8 @@ async fn without_tokens_the_loopback_needs_none(door: &mut Door) -> Result<()> {
 async fn as_soon_as_there_is_a_token_everybody_needs_one(door: &mut Door) -> Result<()> {
     door.client.create("one", &json!({})).await?;
     let token = door.server.token(&["--name", "first"])?;
-    until_status(&door.client, 401).await?;
+    // The command returns after the server has reloaded.
+    door.client.get("/v1/status").await?.refused(401, "unauthorized")?;
     let known = door.client.with_token(&token);
     ensure!(known.sessions().await?.len() == 1, "the default tenant is the one of before");
     for (method, path) in [
@@ -123,17 +125,39 @@ async fn a_wrong_token_is_answered_like_none(door: &mut Door) -> Result<()> {
 }
 
 async fn an_expired_and_a_revoked_token_open_nothing(door: &mut Door) -> Result<()> {
-    let short = door.client.with_token(&door.server.token(&["--name", "short", "--expires", "2s"])?);
+    let short = door.client.with_token(&door.server.token(&["--name", "short", "--expires", "6s"])?);
     let long = door.client.with_token(&door.server.token(&["--name", "long"])?);
     until_status(&short, 200).await?;
     until_status(&long, 200).await?;
     until_status(&short, 401).await?;
-    let listed = door.server.verb(&["token", "list"], &["--json"])?;
-    let listed: serde_json::Value = serde_json::from_str(&listed)?;
-    let row = listed.as_array().context("a list")?.iter().find(|row| row["name"] == "long").context("the token")?;
-    door.server.verb(&["token", "revoke"], &[row["id"].as_str().context("an id")?])?;
+    door.server.verb(&["token", "revoke"], &[&id_of_token(door, "long")?])?;
     until_status(&long, 401).await?;
     Ok(())
+}
+
+fn id_of_token(door: &Door, name: &str) -> Result<String> {
+    let listed = door.server.verb(&["token", "list"], &["--json"])?;
+    let listed: serde_json::Value = serde_json::from_str(&listed)?;
+    let row = listed.as_array().context("a list")?.iter().find(|row| row["name"] == name).context("the token")?;
+    Ok(row["id"].as_str().context("an id")?.to_owned())
+}
+
+async fn only_who_says_so_opens_a_server_by_revoking_its_last_token(door: &mut Door) -> Result<()> {
+    let first = door.client.with_token(&door.server.token(&["--name", "first"])?);
+    until_status(&first, 200).await?;
+    let id = id_of_token(door, "first")?;
+    let said = door.server.verb(&["token", "revoke"], &[&id]).map_err(|error| error.to_string());
+    ensure!(said.as_ref().is_err_and(|said| said.contains("--reopen")), "{said:?}");
+    // A later token comes into force, so the server has looked at its tokens since the refusal.
+    let second = door.client.with_token(&door.server.token(&["--name", "second"])?);
+    until_status(&second, 200).await?;
+    door.client.get("/v1/status").await?.refused(401, "unauthorized")?;
+    first.get("/v1/status").await?.must(200)?;
+    door.server.verb(&["token", "revoke"], &[&id_of_token(door, "second")?])?;
+    until_status(&second, 401).await?;
+    door.client.get("/v1/status").await?.refused(401, "unauthorized")?;
+    door.server.verb(&["token", "revoke"], &["--reopen", &id])?;
+    until_status(&door.client, 200).await
 }
 
 async fn another_tenants_sessions_do_not_exist(door: &mut Door) -> Result<()> {
@@ -408,8 +432,8 @@ async fn tls() -> Result<()> {
     ensure!(server.url()?.starts_with("https://"), "{}", server.url()?);
     let client = server.client()?;
     ensure!(client.exec("one", "echo encrypted").await?["stdout"] == "encrypted\n");
-    let plain = Client::new(server.address()?).get("/healthz").await;
-    ensure!(plain.is_err(), "plain HTTP is answered: {plain:?}");
+    let plain = Client::new(server.address()?).get("/healthz").await?;
+    ensure!(plain.status == 400 && plain.json["error"]["code"] == "https_required", "{plain:?}");
     let stranger = TestServer::prepare(ServerOptions { tls: true, ..ServerOptions::default() })?;
     let trusts_another = Client::trusting(server.address()?, &stranger.certificate())?.get("/healthz").await;
     ensure!(trusts_another.is_err(), "a client that trusts another certificate was content");

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
+use box_tests::server::{plain_command, program};
 use serde_json::{Value, json};
 
 use crate::{Door, DoorCase, case, eventually};
@@ -14,6 +15,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         case!(there_is_room_for_so_many_processes).configured("max_managed_processes = 2\n"),
         case!(limits_change_while_the_server_runs).configured("max_sessions = 1\n"),
         case!(making_one_session_delays_no_other),
+        case!(a_limit_that_run_is_told_is_held_or_refused),
     ]
 }
 
@@ -161,5 +163,35 @@ async fn making_one_session_delays_no_other(door: &mut Door) -> Result<()> {
     // It is no usable system, which is told; what matters here is that it took its time.
     let answer = slow.await??;
     ensure!(answer.status == 201 || answer.json["error"]["field"] == "image", "{answer:?}");
+    Ok(())
+}
+
+/// A typed limit is enforced, or refused before anything runs. An ordinary user without a cgroup is refused.
+async fn a_limit_that_run_is_told_is_held_or_refused(door: &mut Door) -> Result<()> {
+    let program = program()?;
+    let run = |options: &[&str]| -> Result<(String, Value)> {
+        let mut command = plain_command(&program);
+        command.args(["run", "--json", "--state-dir"]).arg(door.server.state()).args(options);
+        let output = command.args(["--", "echo", "ran"]).stdin(std::process::Stdio::null()).output()?;
+        let told = String::from_utf8(output.stderr)?;
+        let receipt = told.lines().last().with_context(|| format!("no receipt: {}", output.status))?;
+        Ok((String::from_utf8(output.stdout)?, serde_json::from_str(receipt).with_context(|| told.clone())?))
+    };
+    let (_, plain) = run(&[])?;
+    let guarantees = plain["guarantees"].as_array().with_context(|| plain.to_string())?;
+    for (flag, dimension) in [("--memory=64", "memory"), ("--cpus=0.5", "cpu"), ("--pids=30", "pids")] {
+        let told = guarantees.iter().find(|told| told["dimension"] == dimension).context(dimension)?;
+        let (said, receipt) = run(&[flag])?;
+        if told["level"] != "absent" {
+            ensure!(said == "ran\n", "{flag}: {receipt}");
+            continue;
+        }
+        let (error, name) = (&receipt["error"], flag.split_once('=').context("no value")?.0);
+        ensure!(said.is_empty() && error["code"] == "limit_not_enforced", "{flag} is ignored: {said:?} {receipt}");
+        ensure!(error["message"].as_str().is_some_and(|message| message.contains(name)), "{error}");
+        ensure!(error["hint"].as_str().is_some_and(|hint| hint.contains("--allow-unenforced")), "{error}");
+        let (said, receipt) = run(&[flag, "--allow-unenforced"])?;
+        ensure!(said == "ran\n", "{flag}, allowed: {receipt}");
+    }
     Ok(())
 }

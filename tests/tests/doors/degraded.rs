@@ -5,7 +5,7 @@ use box_tests::server::ServerOptions;
 use box_tests::{Case, TestServer};
 use serde_json::{Value, json};
 
-use crate::{Door, DoorCase, case, eventually};
+use crate::{Door, DoorCase, case, eventually, locks};
 
 pub(crate) fn cases() -> Vec<DoorCase> {
     vec![
@@ -21,7 +21,33 @@ pub(crate) fn cases() -> Vec<DoorCase> {
 
 /// Cases that make something before their server starts.
 pub(crate) fn own_servers() -> Vec<Case> {
-    vec![Case::new("degraded/an_engine_that_says_nothing_is_told_as_that", an_engine_that_says_nothing)]
+    vec![
+        Case::new("degraded/an_engine_that_says_nothing_is_told_as_that", an_engine_that_says_nothing),
+        Case::new("degraded/a_machine_without_a_way_out_says_so_and_is_not_asked_again", a_machine_without_a_way_out),
+    ]
+}
+
+/// What connects boxes to the network is not installed: the server says so at its start, and a client of E2B is told the fix and
+/// not to try again.
+async fn a_machine_without_a_way_out() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return box_tests::suite::skip("only root can hide programs of the machine".to_owned());
+    }
+    let hidden_programs = &["pasta", "slirp4netns", "nft"];
+    let options = ServerOptions { hidden_programs, ..ServerOptions::configured("backend = \"native\"\n") };
+    let mut server = TestServer::start_with(options).await?;
+    let (missing, mut server) =
+        tokio::task::spawn_blocking(move || (server.says("Missing:     network"), server)).await?;
+    let missing = missing?;
+    ensure!(missing.contains("fix: ") && missing.contains("apt-get install passt"), "{missing}");
+    let request = server.client()?.request("POST", "/v2/sandboxes").header("x-api-key", locks::KEY);
+    let refused = request.json(&json!({ "templateID": "base" })).send().await?;
+    ensure!(refused.status == 500 && refused.header("should-retry") == "false", "{refused:?}");
+    ensure!(refused.text().contains("apt-get install passt"), "the fix is not named: {refused:?}");
+    let made = server.client()?.create("offline", &json!({ "network": "off" })).await?;
+    ensure!(made["state"] == "running", "{made}");
+    ensure!(server.is_alive()?);
+    server.finish().await
 }
 
 /// It accepts connections as a stopped daemon does, whose kernel goes on listening.

@@ -13,7 +13,7 @@ default_profile = 'locked'
 [profiles.locked]
 inherits = 'offline_readonly'
 timeout_sec = 1
-timeout_sec_max = 1
+timeout_sec_max = 5
 locked = ['timeout_sec', 'ttl_sec']
 [e2b_door.templates.locked]
 profile = 'locked'
@@ -23,44 +23,91 @@ profile = 'closed'
 locked = ['extra_mounts']
 ";
 
+/// A profile with another usual deadline than its longest.
+const BOUNDED: &str = "\
+default_profile = 'bounded'
+[profiles.bounded]
+timeout_sec = 1
+timeout_sec_max = 2
+";
+
 /// Any key will do where there are no tokens.
-const KEY: &str = "e2b_0000000000000000000000000000000000000000";
+pub(crate) const KEY: &str = "e2b_0000000000000000000000000000000000000000";
 
 pub(crate) fn cases() -> Vec<DoorCase> {
     vec![
         case!(a_locked_deadline_holds_through_every_door).configured(LOCKED),
+        case!(a_deadline_that_is_cut_says_by_which_limit).configured(BOUNDED),
         case!(an_e2b_client_gets_volumes_and_a_lifetime_as_they_are_locked).configured(LOCKED),
     ]
 }
 
-async fn e2b(door: &Door, path: &str, body: &Value) -> Result<Answer> {
+pub(crate) async fn e2b(door: &Door, path: &str, body: &Value) -> Result<Answer> {
     door.client.request("POST", path).header("x-api-key", KEY).json(body).send().await
 }
 
 async fn a_locked_deadline_holds_through_every_door(door: &mut Door) -> Result<()> {
     let client = &door.client;
+    let limit = "profile locked locks timeout_sec to 1;";
     for tty in [Value::Null, json!({ "rows": 24, "columns": 80 })] {
         let mut body = json!({ "cmd": "sleep 1000", "timeout_sec": 600 });
         if tty.is_object() {
             body["tty"] = tty;
         }
         let result = client.post("/v1/sessions/rest/exec", &body).await?.must(200)?;
-        ensure!(result["status"] == "timed_out", "{result}");
+        ensure!(result["status"] == "timed_out" && result["timeout_ms"] == 1000, "{result}");
+        ensure!(names_limit(&result["timeout_limit"], limit) && names_limit(&result["timeout_cut"], limit), "{result}");
     }
-    let tool = json!({ "parameters": { "command": "sleep 1000", "timeout_sec": 600 }, "query": {} });
-    let told = client.post("/v1/tools/exec", &tool).await?.must(200)?;
-    ensure!(told.to_string().contains("timed_out"), "{told}");
-    let mcp = Mcp::connect(&door.server, "/mcp/box").await?;
-    let called = mcp.result("exec", json!({ "command": "sleep 1000", "timeout_sec": 600 })).await?;
-    ensure!(called.to_string().contains("timed_out"), "{called}");
+    let unasked = client.post("/v1/sessions/rest/exec", &json!({ "cmd": "true" })).await?.must(200)?;
+    ensure!(names_limit(&unasked["timeout_limit"], limit) && unasked["timeout_cut"].is_null(), "{unasked}");
+    let old = json!({
+        "cmd": "sleep 1000", "workdir": "/tmp", "timeout_sec": 600, "network": "off", "session_id": "old", "env": {},
+        "image": "python:3.11-slim", "host_path": null, "host_path_mode": "rw", "cpus": 1.0, "memory_mb": 512, "pids_limit": 128,
+        "read_only_rootfs": true,
+    });
+    let old = client.post("/v1/sessions/old/exec", &old).await?.must(200)?;
+    let told = format!("Command timed out after 1 seconds.\nThe deadline cannot be longer: {limit}");
+    ensure!(names_limit(&old["stderr"], &told), "{old}");
+    told_by_tools(door, 1, limit).await?;
     let made = e2b(door, "/v2/sandboxes", &json!({ "templateID": "locked" })).await?.must(201)?;
     let text = e2b_start(door, &made, "sleep 1000").await?;
-    ensure!(text.contains("deadline_exceeded"), "the command did not end by its deadline: {text}");
+    let told = format!("deadline of 1 s passed: {limit}");
+    ensure!(text.contains("deadline_exceeded") && text.contains(&told), "{text}");
+    Ok(())
+}
+
+async fn a_deadline_that_is_cut_says_by_which_limit(door: &mut Door) -> Result<()> {
+    let limit = "the session (profile bounded) has timeout_sec_max 2;";
+    let exec = async |body: Value| door.client.post("/v1/sessions/rest/exec", &body).await?.must(200);
+    let cut = exec(json!({ "cmd": "sleep 1000", "timeout_sec": 600 })).await?;
+    ensure!(cut["status"] == "timed_out" && cut["timeout_ms"] == 2000, "{cut}");
+    ensure!(names_limit(&cut["timeout_limit"], limit) && names_limit(&cut["timeout_cut"], limit), "{cut}");
+    let usual = exec(json!({ "cmd": "sleep 1000" })).await?;
+    ensure!(usual["status"] == "timed_out" && usual["timeout_ms"] == 1000, "{usual}");
+    ensure!(usual["timeout_limit"].is_null() && usual["timeout_cut"].is_null(), "more can be requested: {usual}");
+    told_by_tools(door, 2, limit).await
+}
+
+fn names_limit(text: &Value, limit: &str) -> bool {
+    text.as_str().is_some_and(|text| text.starts_with(limit))
+}
+
+/// What the tool `exec` answers, over REST and MCP, when a limit made its deadline so short.
+async fn told_by_tools(door: &Door, seconds: u64, limit: &str) -> Result<()> {
+    let (notice, command) = (format!("The deadline cannot be longer: {limit}"), "sleep 1000");
+    let tool = json!({ "parameters": { "command": command, "timeout_sec": 600 }, "query": {} });
+    let answer = door.client.post("/v1/tools/exec", &tool).await?.must(200)?;
+    ensure!(answer["status"] == "timed_out" && answer["timeout_sec"] == seconds, "{answer}");
+    ensure!(answer["stderr"] == format!("Command timed out after {seconds} seconds."), "{answer}");
+    ensure!(names_limit(&answer["notice"], &notice), "{answer}");
+    let mcp = Mcp::connect(&door.server, "/mcp/box").await?;
+    let called = mcp.result("exec", json!({ "command": command, "timeout_sec": 600 })).await?.to_string();
+    ensure!(called.contains("timed_out") && called.contains(&notice), "{called}");
     Ok(())
 }
 
 /// Runs a shell line as E2B's clients do, to its end.
-async fn e2b_start(door: &Door, made: &Value, line: &str) -> Result<String> {
+pub(crate) async fn e2b_start(door: &Door, made: &Value, line: &str) -> Result<String> {
     let (id, token) = (made["sandboxID"].as_str(), made["envdAccessToken"].as_str());
     let message = json!({ "process": { "cmd": "/bin/sh", "args": ["-c", line] } }).to_string();
     let mut body = vec![0];

@@ -17,6 +17,7 @@ mod files;
 mod langbot;
 mod locks;
 mod mcp;
+mod memory;
 mod old_form;
 mod output;
 mod policy;
@@ -145,6 +146,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("auth", auth::cases()),
         ("policy", policy::cases()),
         ("locks", locks::cases()),
+        ("memory", memory::cases()),
         ("bad_input", bad_input::cases()),
         ("bad_bytes", bad_bytes::cases()),
         ("readers", readers::cases()),

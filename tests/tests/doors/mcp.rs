@@ -37,6 +37,8 @@ async fn servers_are_defined_listed_switched_and_removed(door: &mut Door) -> Res
     let listed = door.client.get(SERVERS).await?.must(200)?;
     ensure!(listed.as_array().is_some_and(|all| all.len() == 1) && !listed.to_string().contains("sesame"), "{listed}");
     door.client.post_empty(&format!("{SERVERS}/one/restart")).await?.refused(409, "conflict")?;
+    let unknown = door.client.post(&format!("{SERVERS}/one/approve"), &json!({})).await?.refused(409, "conflict")?;
+    ensure!(unknown.to_string().contains("not connected"), "{unknown}");
     let enabled = door.client.post_empty(&format!("{SERVERS}/one/enable")).await?.must(200)?;
     ensure!(enabled["enabled"] == true, "{enabled}");
     door.client.post_empty(&format!("{SERVERS}/one/disable")).await?.must(200)?;
@@ -62,9 +64,17 @@ async fn what_is_wrong_with_a_definition_is_told_without_its_secrets(door: &mut 
 async fn a_document_of_a_desktop_client_is_imported(door: &mut Door) -> Result<()> {
     let document = json!({"mcpServers": {
         "my time": {"command": "uvx", "args": ["mcp-server-time"], "disabled": true}, "bad": {"command": 7},
+        "image": {"command": "docker", "args": ["run", "--privileged", "org/server:1"], "disabled": true},
     }});
     let told = door.client.post("/v1/mcp/import", &document).await?.must(200)?;
-    ensure!(told["servers"][0]["name"] == "my-time" && told["renamed"][0]["from"] == "my time", "{told}");
+    let is_there = |name: &str| told["servers"].as_array().into_iter().flatten().any(|server| server["name"] == name);
+    ensure!(is_there("my-time") && is_there("image") && told["renamed"][0]["from"] == "my time", "{told}");
+    let remarks: Vec<_> = told["remarks"].as_array().into_iter().flatten().collect();
+    ensure!(remarks.iter().all(|remark| remark["name"] == "image"), "{told}");
+    for part in ["box.image = \"org/server:1\"", "--privileged of docker run", "allowed_images"] {
+        let has_part = |remark: &&Value| remark["text"].as_str().is_some_and(|text| text.contains(part));
+        ensure!(remarks.iter().any(has_part), "{part}: {told}");
+    }
     ensure!(told["skipped"][0]["name"] == "bad", "{told}");
     Ok(())
 }
@@ -74,10 +84,21 @@ async fn a_server_that_is_not_there_is_not_found(door: &mut Door) -> Result<()> 
         let answer = door.client.post_empty(&format!("{SERVERS}/none/{verb}")).await?;
         answer.refused(404, "mcp_server_not_found")?;
     }
+    let answer = door.client.post(&format!("{SERVERS}/none/approve"), &json!({"tools": {"a": "b"}})).await?;
+    answer.refused(404, "mcp_server_not_found")?;
     door.client.delete(&format!("{SERVERS}/none")).await?.refused(404, "mcp_server_not_found")?;
     let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
-    let nobody = door.client.post("/mcp/none", &initialize).await?;
-    ensure!(nobody.status == 404, "{nobody:?}");
+    for path in ["/mcp/none", "/mcp/none/mcp", "/none/mcp"] {
+        let unknown = door.client.post(path, &initialize).await?;
+        let expected = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000,
+            "message": "no MCP server is called none: none is defined; define one with `strongbox mcp add`"}});
+        ensure!(unknown.status == 404 && unknown.json == expected, "{path}: {unknown:?}");
+    }
+    // The short addresses leave other interfaces alone.
+    for path in ["/v1/none", "/sandboxes/mcp"] {
+        let other = door.client.get(path).await?;
+        ensure!(other.json["jsonrpc"].is_null(), "{path}: {other:?}");
+    }
     Ok(())
 }
 
@@ -122,10 +143,26 @@ async fn boxes_of_servers_are_for_admins_only(door: &mut Door) -> Result<()> {
     ] {
         tried.refused(409, "conflict")?;
     }
+    for client in [&worker, &door.server.owner()?] {
+        for (tool, query) in tools_in("mcp-shared-0a1b2c3d") {
+            client.post(&format!("/v1/tools/{tool}"), &query).await?.refused(409, "conflict")?;
+        }
+    }
     ensure!(worker.sessions().await?.is_empty(), "they are listed");
     ensure!(admin.sessions().await?.len() == 1);
     ensure!(admin.exec("mcp-shared-0a1b2c3d", "echo seen").await?["stdout"] == "seen\n");
     Ok(())
+}
+
+/// Calls of tools over REST that a query, which a program may write freely, leads to this session.
+fn tools_in(session: &str) -> [(&'static str, Value); 3] {
+    let query = json!({"pipeline_config": {"ai": {"local-agent": {"box-session-id-template": session}}}});
+    [
+        ("exec", json!({"command": "cat /proc/*/environ"})),
+        ("read", json!({"path": "/proc/self/environ"})),
+        ("write", json!({"path": "file", "content": "text"})),
+    ]
+    .map(|(tool, parameters)| (tool, json!({"parameters": parameters, "query": query})))
 }
 
 /// What a tool of ours answers.
@@ -160,10 +197,27 @@ async fn who_is_bound_to_a_session_names_no_other(door: &mut Door) -> Result<()>
     door.client.create("other", &json!({})).await?;
     let mcp = Mcp::connect(&door.server, "/mcp/box?session=own").await?;
     ensure!(told(&mcp, "exec", json!({"command": "echo here"})).await?["ok"] == true);
-    for tool in ["session_info", "session_end"] {
-        let told = told(&mcp, tool, json!({"session_id": "other"})).await?;
+    for (tool, arguments) in [
+        ("session_info", json!({})),
+        ("session_end", json!({})),
+        ("exec", json!({"command": "touch /workspace/from-elsewhere"})),
+        ("read", json!({"path": "/etc/passwd"})),
+        ("write", json!({"path": "from-elsewhere", "content": "text"})),
+        ("edit", json!({"path": "f", "old_string": "a", "new_string": "b"})),
+        ("glob", json!({"pattern": "*"})),
+        ("grep", json!({"pattern": "x"})),
+        ("process_start", json!({"command": "cat"})),
+        ("process_list", json!({})),
+        ("process_output", json!({"process_id": "default"})),
+        ("process_input", json!({"process_id": "default", "text": "x"})),
+        ("process_stop", json!({"process_id": "default"})),
+    ] {
+        let mut arguments = arguments;
+        arguments["session_id"] = "other".into();
+        let told = told(&mcp, tool, arguments).await?;
         ensure!(told["error"]["code"] == "invalid" && told.to_string().contains("bound"), "{tool}: {told}");
     }
+    ensure!(door.client.exec("other", "ls /workspace").await?["stdout"] == "");
     let listed = mcp.result("session_list", json!({})).await?.to_string();
     ensure!(listed.contains("own") && !listed.contains("other"), "{listed}");
 
@@ -181,8 +235,22 @@ async fn who_is_bound_to_a_session_names_no_other(door: &mut Door) -> Result<()>
     ] {
         tried.refused(400, "validation_error")?;
     }
+    for (tool, query) in tools_in("other") {
+        bound.post(&format!("/v1/tools/{tool}"), &query).await?.refused(400, "validation_error")?;
+    }
     ensure!(bound.sessions().await?.len() == 1, "it finds others");
-    ensure!(bound.get("/v1/status").await?.must(200)?["active_sessions"] == 1, "it counts others");
+    let status = bound.get("/v1/status").await?.must(200)?;
+    let held = |resource: &str| {
+        let mut limits = status["limits"].as_array().into_iter().flatten();
+        limits.find(|limit| limit["resource"] == resource).map(|limit| limit["held"].clone())
+    };
+    ensure!(status["active_sessions"] == 1 && held("sessions") == Some(json!(1)), "it counts others: {status}");
+    let unnamed = bound.post("/v1/sessions", &json!({})).await?.must(201)?;
+    ensure!(unnamed["session_id"] == "own", "{unnamed}");
+    let chats = door.server.token(&["--name", "chats", "--scope", "exec", "--session", "chat-*"])?;
+    let chats = door.client.with_token(&chats);
+    let unnamed = chats.post("/v1/sessions", &json!({})).await?.must(201)?;
+    ensure!(unnamed["session_id"].as_str().is_some_and(|id| id.starts_with("chat-s-")), "{unnamed}");
     bound.post("/sandboxes", &json!({ "templateID": "base" })).await.map(|answer| {
         ensure!(answer.status == 403, "{answer:?}");
         Ok(())

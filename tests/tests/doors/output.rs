@@ -55,6 +55,11 @@ async fn a_result_is_clipped_to_exactly_its_limit(door: &mut Door) -> Result<()>
     // Characters count, not bytes.
     let result = run("i=0; while [ $i -lt 300 ]; do printf é >&2; i=$((i+1)); done", 300).await?;
     ensure!(result["stderr_truncated"] == false && result["stderr_bytes"] == 600, "{result}");
+    let result = run("echo short; i=0; while [ $i -lt 300 ]; do printf E >&2; i=$((i+1)); done", 100).await?;
+    ensure!(result["stdout_truncated"] == false && result["stdout"] == "short\n", "{result}");
+    let errors = result["stderr"].as_str().context("a text")?;
+    ensure!(result["stderr_truncated"] == true && errors.contains("characters truncated"), "{result}");
+    ensure!(errors.chars().count() == 100, "{} characters of errors instead of 100", errors.chars().count());
     let default = client.exec("one", "head -c 100000 /dev/zero | tr '\\0' x").await?;
     ensure!(default["stdout"].as_str().is_some_and(|text| text.len() == 4000), "the default is 4000 characters");
     Ok(())

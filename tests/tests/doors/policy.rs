@@ -21,6 +21,7 @@ locked = ['cpus', 'memory_mb', 'extra_mounts', 'persistent', 'ttl_sec']
 pub(crate) fn cases() -> Vec<DoorCase> {
     let mut cases = cases![
         denied_places_are_denied_to_every_mount_alike,
+        a_denied_mount_does_not_tell_what_exists,
         mounts_show_the_same_in_whatever_order_they_are_asked,
         a_session_that_names_no_workspace_gets_the_default_one,
     ];
@@ -191,6 +192,36 @@ async fn denied_places_are_denied_to_every_mount_alike(door: &mut Door) -> Resul
     ensure!(!allowed.join("missing").exists() && door.client.sessions().await?.is_empty());
     let mount = json!({ "host_path": allowed.join("good"), "mount_path": "/mnt/x", "mode": "ro" });
     door.client.create("s", &json!({ "extra_mounts": [mount] })).await?;
+    Ok(())
+}
+
+async fn a_denied_mount_does_not_tell_what_exists(door: &mut Door) -> Result<()> {
+    let (allowed, outside) = (door.server.mounts()?, tempfile::tempdir()?);
+    std::fs::create_dir(outside.path().join("here"))?;
+    std::fs::write(outside.path().join("file"), "")?;
+    std::os::unix::fs::symlink(outside.path().join("here"), allowed.join("to-here"))?;
+    std::os::unix::fs::symlink(outside.path().join("gone"), allowed.join("to-gone"))?;
+    let below = |name: &str| outside.path().join(name).display().to_string();
+    let link = |name: &str| allowed.join(name).display().to_string();
+    for [one, other] in [
+        [below("here"), below("gone")],
+        [below("file"), below("gone/file")],
+        [link("to-here"), link("to-gone")],
+        ["/etc/passwd".to_owned(), "/etc/no-such-file".to_owned()],
+        ["/usr/share".to_owned(), "/usr/no-such-directory".to_owned()],
+    ] {
+        let mut told = Vec::new();
+        for path in [&one, &other] {
+            let mount = json!({ "host_path": path, "mount_path": "/mnt/x", "mode": "ro" });
+            for body in [json!({ "host_path": path }), json!({ "extra_mounts": [mount] })] {
+                let error = door.client.post("/v1/sessions/s", &body).await?.refused(400, "validation_error")?;
+                let text = error.to_string();
+                ensure!(text.contains(path.as_str()), "{text}");
+                told.push(text.replace(path.as_str(), "PATH"));
+            }
+        }
+        ensure!(told[0] == told[2] && told[1] == told[3], "{one} and {other}: {told:?}");
+    }
     Ok(())
 }
 

@@ -179,7 +179,7 @@ async fn what_cannot_be_reached_is_told_apart(door: &mut Door) -> Result<()> {
     let client = &door.client;
     client.create("one", &json!({})).await?;
     let closed = client.get(&format!("{BASE}/9999/x")).await?.refused(502, "port_closed")?;
-    ensure!(closed["message"].as_str().is_some_and(|text| text.contains("9999")), "{closed}");
+    ensure!(closed["message"].as_str().is_some_and(|text| text.matches("9999").count() == 1), "{closed}");
     client.get("/v1/sessions/nobody/ports/80/").await?.refused(404, "session_not_found")?;
     for bad in ["0", "65536", "http", "%20"] {
         let error = client.get(&format!("{BASE}/{bad}/")).await?.refused(400, "validation_error")?;

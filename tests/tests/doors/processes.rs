@@ -13,6 +13,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         a_process_is_started_shown_listed_and_stopped,
         a_process_that_ignores_sigterm_is_killed_with_its_whole_tree,
         a_process_starts_again_as_its_policy_says,
+        a_process_that_is_out_of_memory_says_so,
         the_end_of_standard_error_is_shown,
         a_process_is_fed_by_attach_and_replayed_from_a_cursor,
         a_process_without_a_reader_never_stands_still,
@@ -79,6 +80,38 @@ async fn a_process_is_started_shown_listed_and_stopped(door: &mut Door) -> Resul
     let sent = client.post(&format!("{PROCESSES}/r/signal"), &json!({ "signal": "KILL" })).await?;
     ensure!(sent.status == 204, "{sent:?}");
     ensure!(exited(client, "r").await?["exit_code"] == 137);
+    Ok(())
+}
+
+/// Takes all memory of a small box.
+const GREEDY: &str = "x = b'x' * (1 << 30)";
+
+async fn a_process_that_is_out_of_memory_says_so(door: &mut Door) -> Result<()> {
+    let client = &door.client;
+    let made = client.create("one", &json!({ "memory_mb": 64 })).await?;
+    let memory = made["guarantees"].as_array().and_then(|all| all.iter().find(|one| one["dimension"] == "memory"));
+    if memory.is_none_or(|memory| memory["level"] != "hard") {
+        return box_tests::suite::skip("nothing holds the memory of a box here".to_owned());
+    }
+    let greedy = |restart: &str| json!({ "process_id": restart, "command": "python3", "args": ["-c", GREEDY], "restart": restart });
+    let started = client.post(PROCESSES, &greedy("never")).await?.must(201)?;
+    ensure!(started["oom_killed"] == false, "{started}");
+    let ended = exited(client, "never").await?;
+    ensure!(ended["oom_killed"] == true && ended["exit_code"] == 137, "{ended}");
+    let listed = client.get(PROCESSES).await?.must(200)?;
+    ensure!(listed[0]["oom_killed"] == true, "{listed}");
+    // One that is started again tells it of its last end.
+    client.post(PROCESSES, &greedy("always")).await?.must(201)?;
+    eventually("a restart", || async {
+        let info = shown(client, "always").await?;
+        Ok((info["restarts"].as_u64() > Some(0) && info["oom_killed"] == true).then_some(()))
+    })
+    .await?;
+    client.delete(&format!("{PROCESSES}/always")).await?.must(200)?;
+    let stopped = client.post(PROCESSES, &json!({ "process_id": "calm", "command": "cat" })).await?.must(201)?;
+    ensure!(stopped["oom_killed"] == false, "{stopped}");
+    let stopped = client.delete(&format!("{PROCESSES}/calm")).await?.must(200)?;
+    ensure!(stopped["oom_killed"] == false, "{stopped}");
     Ok(())
 }
 

@@ -12,6 +12,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
         a_session_without_an_id_is_made_once_for_one_key,
         an_exec_that_asks_for_nothing_fits_every_session,
         a_conflict_names_every_field_that_differs,
+        nothing_that_is_asked_of_a_session_is_ignored,
         execs_of_one_session_run_at_the_same_time,
         concurrent_creates_of_one_id_make_one_box,
         ids_that_look_alike_are_different_boxes,
@@ -97,6 +98,35 @@ async fn a_conflict_names_every_field_that_differs(door: &mut Door) -> Result<()
     }
     ensure!(door.client.exec("one", "true").await?["exit_code"] == 0, "the session is as it was");
     Ok(())
+}
+
+async fn nothing_that_is_asked_of_a_session_is_ignored(door: &mut Door) -> Result<()> {
+    let client = &door.client;
+    let asked = json!({ "env": { "A": "1", "B": "secret" }, "ttl_sec": 300 });
+    client.post("/v1/sessions/one", &asked).await?.must(201)?;
+    for (field, value) in [
+        ("profile", json!("network_basic")),
+        ("on_timeout", json!("destroy")),
+        ("env", json!({ "A": "1" })),
+        ("env", json!({ "A": "1", "B": "another" })),
+        ("env", json!({ "A": "1", "B": "secret", "C": "3" })),
+    ] {
+        let error =
+            client.post("/v1/sessions/one", &json!({ field: value })).await?.refused(409, "session_conflict")?;
+        let named = error["differences"].as_array().context("no differences")?;
+        ensure!(named.len() == 1 && named[0]["field"] == field, "{field}: {error}");
+        ensure!(error["message"].as_str().is_some_and(|message| message.contains(field)), "{error}");
+        ensure!(!error.to_string().contains("secret") && !error.to_string().contains("another\""), "{error}");
+    }
+    let same = json!({ "profile": "default", "on_timeout": "keep", "env": { "B": "secret", "A": "1" } });
+    client.post("/v1/sessions/one", &same).await?.must(201)?;
+    client.post("/v1/sessions/one", &json!({ "env": {} })).await?.must(201)?;
+    // The idle time is not fixed, so it changes.
+    let changed = client.post("/v1/sessions/one", &json!({ "ttl_sec": 600 })).await?.must(201)?;
+    ensure!(changed["ttl_sec"] == 600, "{changed}");
+    client.post("/v1/sessions/one/exec", &json!({ "cmd": "true", "ttl_sec": 601 })).await?.must(200)?;
+    ensure!(client.get("/v1/sessions/one").await?.must(200)?["ttl_sec"] == 601);
+    client.post("/v1/sessions/one", &json!({ "ttl_sec": 0 })).await?.refused(400, "validation_error").map(drop)
 }
 
 /// Each waits for what the other does: one after the other, neither could end.

@@ -3,6 +3,7 @@
 //! `engines [NAME…]` runs the cases whose name holds one of the words; `--backend NAME` chooses an engine. The suite starts engines of its
 //! own, because it kills them. It does so only in namespaces that somebody else ends: `cargo xtask test --only engines-root`.
 
+mod addresses;
 mod crowd;
 mod deaths;
 mod far;
@@ -65,6 +66,16 @@ const CASES: &[EngineCase] = &[
         name: "an_mcp_server_is_called_while_its_engine_is_killed",
         backends: BOTH,
         run: |site| Box::pin(mcp::a_server_is_called_while_its_engine_is_killed(site)),
+    },
+    EngineCase {
+        name: "an_imported_docker_run_is_started",
+        backends: BOTH,
+        run: |site| Box::pin(mcp::an_imported_docker_run_is_started(site)),
+    },
+    EngineCase {
+        name: "an_engine_is_found_where_its_own_programs_find_it",
+        backends: BOTH,
+        run: |site| Box::pin(async move { addresses::an_engine_is_found_where_its_own_programs_find_it(&site) }),
     },
     EngineCase {
         name: "thirty_boxes_at_once",

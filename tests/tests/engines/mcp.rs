@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use box_core::BackendName;
-use box_tests::mcp::{Held, Mcp, SCRIPT};
+use box_tests::mcp::{Mcp, PendingCall, SCRIPT};
 use box_tests::server::{ServerOptions, TestServer};
 use box_tests::{engines, http};
 use serde_json::{Value, json};
@@ -41,6 +41,22 @@ pub(crate) async fn a_server_is_called_while_its_engine_is_killed(site: Arc<Site
     server.finish().await
 }
 
+/// What `docker run` names is in the image, even where this machine has a directory of that name.
+pub(crate) async fn an_imported_docker_run_is_started(site: Arc<Site>) -> Result<()> {
+    let server = TestServer::start_with(ServerOptions::configured(&config(&site))).await?;
+    let rest = server.client()?;
+    let image = engines::image();
+    let run = ["run", "-i", "--network", "none", "-w", "/tmp", "-e", "KEY=sesame", &image, "python3", "-c", SCRIPT];
+    let document = json!({"mcpServers": {"small": {"command": "docker", "args": run}}});
+    rest.post("/v1/mcp/import", &document).await?.must(200)?;
+    let info = until(&rest, |info| info["status"] == "connected").await?;
+    ensure!(info["definition"]["box"]["host_path_mode"] == "none", "{info}");
+    let client = Mcp::connect(&server, "/mcp").await?;
+    ensure!(client.call("small__env", json!({"name": "KEY"})).await? == "sesame");
+    rest.delete("/v1/mcp/servers/small").await?.must(200)?;
+    server.finish().await
+}
+
 fn config(site: &Site) -> String {
     let (backend, address, image) = (site.daemon.backend(), site.daemon.address(), engines::image());
     format!("backend = \"{backend}\"\n[{backend}]\naddress = \"{address}\"\nimage = \"{image}\"\npull = \"never\"\n")
@@ -52,7 +68,7 @@ async fn define(rest: &http::Client) -> Result<()> {
 }
 
 /// The container was kept: the call is answered by the process that it was sent to.
-async fn goes_on(rest: &http::Client, client: &Mcp, held: Held, before: &str) -> Result<()> {
+async fn goes_on(rest: &http::Client, client: &Mcp, held: PendingCall, before: &str) -> Result<()> {
     client.call("small__let_go", json!({})).await?;
     ensure!(held.text().await? == "held");
     ensure!(client.call("small__pid", json!({})).await? == before, "it was started anew");
@@ -62,7 +78,7 @@ async fn goes_on(rest: &http::Client, client: &Mcp, held: Held, before: &str) ->
 }
 
 /// The container was ended: the call fails with a reason, and the same client can call again when the server has a new one.
-async fn comes_back(rest: &http::Client, client: &Mcp, held: Held) -> Result<()> {
+async fn comes_back(rest: &http::Client, client: &Mcp, held: PendingCall) -> Result<()> {
     held.fails().await?;
     let trying = until(rest, |info| info["runtime_info"]["error_phase"] == "runtime").await?;
     ensure!(trying["runtime_info"]["retry_count"] == 1, "{trying}");

@@ -7,10 +7,13 @@ use anyhow::{Context, Result, ensure};
 use box_tests::server::{plain_command, program};
 use serde_json::{Value, json};
 
-use crate::{House, McpCase, cases};
+use crate::{Fixture, McpCase, cases};
 
 pub(crate) fn cases() -> Vec<McpCase> {
-    cases![a_desktop_client_gets_a_computer_without_any_configuration]
+    cases![
+        a_desktop_client_gets_a_computer_without_any_configuration,
+        a_desktop_client_that_is_held_to_a_session_names_no_other,
+    ]
 }
 
 /// Our program, as a child of a client.
@@ -21,9 +24,9 @@ struct Desktop {
 }
 
 impl Desktop {
-    fn start(state: &std::path::Path) -> Result<Self> {
+    fn start(state: &std::path::Path, options: &[&str]) -> Result<Self> {
         let mut command = plain_command(&program()?);
-        command.args(["mcp", "serve", "--stdio", "--state-dir"]).arg(state);
+        command.args(["mcp", "serve", "--stdio", "--state-dir"]).arg(state).args(options);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let writer = child.stdin.take();
@@ -49,27 +52,34 @@ impl Desktop {
         }
     }
 
-    fn talk(&mut self) -> Result<()> {
+    fn greet(&mut self) -> Result<()> {
         let version = "2025-06-18";
         let hello =
             json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "desk", "version": "1"}});
         let told = self.ask(1, "initialize", &hello)?;
         ensure!(told["serverInfo"]["name"] == "strongbox" && told["protocolVersion"] == version, "{told}");
-        self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
-        let exec = json!({"name": "exec", "arguments": {"command": "echo in a box"}});
-        let told = self.ask(2, "tools/call", &exec)?;
-        ensure!(told["structuredContent"]["stdout"].as_str().is_some_and(|text| text.contains("in a box")), "{told}");
-        Ok(())
+        self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+    }
+
+    /// What a tool answers.
+    fn call(&mut self, tool: &str, arguments: &Value) -> Result<Value> {
+        let called = self.ask(2, "tools/call", &json!({"name": tool, "arguments": arguments}))?;
+        Ok(called["structuredContent"].clone())
     }
 }
 
-async fn a_desktop_client_gets_a_computer_without_any_configuration(house: &mut House) -> Result<()> {
-    // Its state is that of the server, which has ended, so that what is left of it is looked for in the same place.
-    house.server.sigterm().await?;
-    let state = house.server.state().to_owned();
+/// Starts our program after the server of the fixture has ended, and talks with it. Both have one state, so that what is
+/// left of it is looked for in the same place.
+async fn with_desktop(
+    fixture: &mut Fixture,
+    options: &'static [&'static str],
+    talk: fn(&mut Desktop) -> Result<()>,
+) -> Result<()> {
+    fixture.server.sigterm().await?;
+    let state = fixture.server.state().to_owned();
     tokio::task::spawn_blocking(move || {
-        let mut desktop = Desktop::start(&state)?;
-        let talked = desktop.talk();
+        let mut desktop = Desktop::start(&state, options)?;
+        let talked = desktop.greet().and_then(|()| talk(&mut desktop));
         // The end of its input is the end of the client.
         desktop.writer = None;
         let status = desktop.child.wait()?;
@@ -78,4 +88,28 @@ async fn a_desktop_client_gets_a_computer_without_any_configuration(house: &mut 
         Ok(())
     })
     .await?
+}
+
+async fn a_desktop_client_gets_a_computer_without_any_configuration(fixture: &mut Fixture) -> Result<()> {
+    with_desktop(fixture, &[], |desktop| {
+        let told = desktop.call("exec", &json!({"command": "echo in a box"}))?;
+        ensure!(told["stdout"].as_str().is_some_and(|text| text.contains("in a box")), "{told}");
+        let told = desktop.call("exec", &json!({"command": "echo elsewhere", "session_id": "other"}))?;
+        ensure!(told["stdout"] == "elsewhere\n", "{told}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_desktop_client_that_is_held_to_a_session_names_no_other(fixture: &mut Fixture) -> Result<()> {
+    with_desktop(fixture, &["--session", "own"], |desktop| {
+        let told = desktop.call("exec", &json!({"command": "echo here"}))?;
+        ensure!(told["stdout"] == "here\n", "{told}");
+        let told = desktop.call("exec", &json!({"command": "true", "session_id": "other"}))?;
+        ensure!(told["error"]["code"] == "invalid" && told.to_string().contains("bound"), "{told}");
+        let listed = desktop.call("session_list", &json!({}))?.to_string();
+        ensure!(listed.contains("own") && !listed.contains("other"), "{listed}");
+        Ok(())
+    })
+    .await
 }

@@ -5,9 +5,11 @@
 //! `STRONGBOX_BIN`.
 
 mod attacks;
+mod commands;
 mod desktop;
 mod faults;
 mod gateway;
+mod images;
 mod life;
 mod projects;
 mod scale;
@@ -39,13 +41,13 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 pub(crate) struct McpCase {
     name: &'static str,
     config: &'static str,
-    run: for<'a> fn(&'a mut House) -> Work<'a>,
+    run: for<'a> fn(&'a mut Fixture) -> Work<'a>,
 }
 
 /// Lists functions as cases under their own names, each with the lines of its server's configuration.
 macro_rules! cases {
     ($($name:ident $(with $config:expr)?),* $(,)?) => {
-        vec![$(crate::McpCase::new(stringify!($name), crate::cases!(@ $($config)?), |house| Box::pin($name(house)))),*]
+        vec![$(crate::McpCase::new(stringify!($name), crate::cases!(@ $($config)?), |fixture| Box::pin($name(fixture)))),*]
     };
     (@) => { "" };
     (@ $config:expr) => { $config };
@@ -53,13 +55,13 @@ macro_rules! cases {
 pub(crate) use cases;
 
 impl McpCase {
-    pub(crate) fn new(name: &'static str, config: &'static str, run: for<'a> fn(&'a mut House) -> Work<'a>) -> Self {
+    pub(crate) fn new(name: &'static str, config: &'static str, run: for<'a> fn(&'a mut Fixture) -> Work<'a>) -> Self {
         Self { name, config, run }
     }
 }
 
 /// A server and somebody who may come in.
-pub(crate) struct House {
+pub(crate) struct Fixture {
     pub(crate) server: TestServer,
     pub(crate) client: Client,
     /// The owner of the machine, who finds the boxes of servers too.
@@ -91,6 +93,8 @@ fn all() -> Vec<(&'static str, Vec<McpCase>)> {
         ("projects", projects::cases()),
         ("trials", trials::cases()),
         ("desktop", desktop::cases()),
+        ("commands", commands::cases()),
+        ("images", images::cases()),
     ]
 }
 
@@ -99,9 +103,9 @@ async fn on_fresh_server(case: McpCase) -> Result<()> {
     let server = TestServer::start_with(ServerOptions::configured(case.config)).await?;
     let client = server.client()?;
     let owner = server.owner()?;
-    let mut house = House { server, client, owner };
-    (case.run)(&mut house).await?;
-    house.server.finish().await
+    let mut fixture = Fixture { server, client, owner };
+    (case.run)(&mut fixture).await?;
+    fixture.server.finish().await
 }
 
 /// A definition of the small server. Its box needs no network, which not every machine has for everybody.
@@ -110,13 +114,18 @@ pub(crate) fn definition(arguments: &[&str]) -> Value {
     json!({"command": "python3", "args": arguments, "env": {"KEY": "sesame"}, "box": {"network": "off"}})
 }
 
-impl House {
-    /// Defines a server.
+/// Defines a server as a caller.
+pub(crate) async fn put(caller: &Client, name: &str, definition: &Value) -> Result<Value> {
+    let path = format!("/v1/mcp/servers/{name}");
+    let answer = caller.request("PUT", &path).json(definition).send().await?;
+    ensure!(answer.status == 200 || answer.status == 201, "{answer:?}");
+    Ok(answer.json)
+}
+
+impl Fixture {
+    /// Defines a server of the operator.
     pub(crate) async fn put(&self, name: &str, definition: &Value) -> Result<Value> {
-        let path = format!("/v1/mcp/servers/{name}");
-        let answer = self.client.request("PUT", &path).json(definition).send().await?;
-        ensure!(answer.status == 200 || answer.status == 201, "{answer:?}");
-        Ok(answer.json)
+        put(&self.owner, name, definition).await
     }
 
     /// How a server stands.

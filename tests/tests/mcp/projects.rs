@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::{House, McpCase, SCRIPT, cases, eventually};
+use crate::{Fixture, McpCase, SCRIPT, cases, eventually};
 
 pub(crate) fn cases() -> Vec<McpCase> {
     cases![
@@ -23,9 +23,9 @@ pub(crate) fn cases() -> Vec<McpCase> {
 }
 
 /// A server in a directory of the host, as a definition for the host.
-fn project(house: &House, name: &str) -> Result<Value> {
+fn project(fixture: &Fixture, name: &str) -> Result<Value> {
     // Beside the directory below which callers may mount: operators need no such permission.
-    let place = house.server.mounts()?.parent().context("a directory without one above it")?.join(name);
+    let place = fixture.server.mounts()?.parent().context("a directory without one above it")?.join(name);
     std::fs::create_dir_all(&place)?;
     std::fs::write(place.join("server.py"), SCRIPT)?;
     let script = place.join("server.py").to_str().context("an unreadable path")?.to_owned();
@@ -33,42 +33,42 @@ fn project(house: &House, name: &str) -> Result<Value> {
     Ok(json!({"command": python, "args": [script], "box": {"network": "off"}}))
 }
 
-async fn a_project_is_found_by_its_command_and_seen_read_only(house: &mut House) -> Result<()> {
-    house.put("mine", &project(house, "mine")?).await?;
-    let info = house.connected("mine").await?;
+async fn a_project_is_found_by_its_command_and_seen_read_only(fixture: &mut Fixture) -> Result<()> {
+    fixture.put("mine", &project(fixture, "mine")?).await?;
+    let info = fixture.connected("mine").await?;
     let session = info["runtime_info"]["box_session_id"].as_str().context("no session")?.to_owned();
-    let session = house.owner.get(&format!("/v1/sessions/{session}")).await?.must(200)?;
+    let session = fixture.owner.get(&format!("/v1/sessions/{session}")).await?.must(200)?;
     ensure!(session["host_path"].as_str().is_some_and(|path| path.ends_with("/mine")), "{session}");
     ensure!(session["host_path_mode"] == "ro", "{session}");
-    ensure!(house.call("mine__echo", json!({"text": "seen"})).await? == "seen");
+    ensure!(fixture.call("mine__echo", json!({"text": "seen"})).await? == "seen");
     Ok(())
 }
 
-async fn two_projects_do_not_see_each_other(house: &mut House) -> Result<()> {
-    house.put("one", &project(house, "one")?).await?;
-    house.put("two", &project(house, "two")?).await?;
-    let (one, two) = tokio::try_join!(house.connected("one"), house.connected("two"))?;
+async fn two_projects_do_not_see_each_other(fixture: &mut Fixture) -> Result<()> {
+    fixture.put("one", &project(fixture, "one")?).await?;
+    fixture.put("two", &project(fixture, "two")?).await?;
+    let (one, two) = tokio::try_join!(fixture.connected("one"), fixture.connected("two"))?;
     ensure!(one["runtime_info"]["box_session_id"] != two["runtime_info"]["box_session_id"]);
     Ok(())
 }
 
-async fn what_is_never_shown_to_a_box_is_not_shown_to_an_operators_server(house: &mut House) -> Result<()> {
+async fn what_is_never_shown_to_a_box_is_not_shown_to_an_operators_server(fixture: &mut Fixture) -> Result<()> {
     let definition = json!({"command": "python3", "box": {"network": "off", "host_path": "/etc"}});
-    let report = house.client.post("/v1/mcp/test", &definition).await?.must(200)?;
+    let report = fixture.owner.post("/v1/mcp/test", &definition).await?.must(200)?;
     ensure!(report["ok"] == false && report["runtime_info"]["error_phase"] == "session_create", "{report}");
-    ensure!(house.owner.sessions().await?.is_empty());
+    ensure!(fixture.owner.sessions().await?.is_empty());
     Ok(())
 }
 
 /// The same with something to install, for which nothing has to be fetched: its environment.
-fn needy_project(house: &House, name: &str) -> Result<Value> {
-    let definition = project(house, name)?;
+fn needy_project(fixture: &Fixture, name: &str) -> Result<Value> {
+    let definition = project(fixture, name)?;
     let script = definition["args"][0].as_str().context("no script")?;
     std::fs::write(PathBuf::from(script).with_file_name("requirements.txt"), "--no-index\n")?;
     Ok(definition)
 }
 
-impl House {
+impl Fixture {
     /// The session that a server is in.
     async fn session(&self, name: &str) -> Result<String> {
         let info = self.connected(name).await?;
@@ -103,29 +103,29 @@ impl House {
 const MADE: &str = "-m venv";
 const FOUND: &str = "the environment for these manifests is there";
 
-async fn what_a_server_installed_outlives_its_box_and_goes_with_the_server(house: &mut House) -> Result<()> {
-    house.put("mine", &needy_project(house, "mine")?).await?;
-    let session = house.session("mine").await?;
-    let log = house.mcp_log("mine").await?;
+async fn what_a_server_installed_outlives_its_box_and_goes_with_the_server(fixture: &mut Fixture) -> Result<()> {
+    fixture.put("mine", &needy_project(fixture, "mine")?).await?;
+    let session = fixture.session("mine").await?;
+    let log = fixture.mcp_log("mine").await?;
     ensure!(log.contains(MADE) && !log.contains(FOUND), "{log}");
-    let kept = house.kept(&session);
+    let kept = fixture.kept(&session);
     let environment = format!("{}/servers/mine", kept.display());
     ensure!(std::fs::read_dir(&environment)?.count() == 1, "{environment}");
     // Whoever we are, no file of a box belongs to the host's root.
     let owner = std::fs::metadata(&kept)?.uid();
     ensure!(owner != 0, "what a box keeps belongs to root");
-    house.rebuild("mine").await?;
-    let log = house.mcp_log("mine").await?;
+    fixture.rebuild("mine").await?;
+    let log = fixture.mcp_log("mine").await?;
     ensure!(log.matches(MADE).count() == 1 && log.contains(FOUND), "{log}");
-    let memory = house.owner.exec(&session, "df -P /mnt/strongbox-mcp | tail -n 1").await?;
+    let memory = fixture.owner.exec(&session, "df -P /mnt/strongbox-mcp | tail -n 1").await?;
     ensure!(!memory["stdout"].as_str().unwrap_or_default().starts_with("tmpfs") || is_in_memory(&kept)?, "{memory}");
     // A test shares nothing with servers that live.
-    let report = house.client.post_empty("/v1/mcp/servers/mine/test").await?.must(200)?;
+    let report = fixture.client.post_empty("/v1/mcp/servers/mine/test").await?.must(200)?;
     ensure!(report["ok"] == true, "{report}");
-    ensure!(std::fs::read_dir(house.server.state().join("mcp/kept/default"))?.count() == 1);
-    house.remove("mine").await?;
+    ensure!(std::fs::read_dir(fixture.server.state().join("mcp/kept/default"))?.count() == 1);
+    fixture.remove("mine").await?;
     ensure!(
-        !kept.exists() && !house.owner.sessions().await?.iter().any(|found| found["session_id"] == session.as_str())
+        !kept.exists() && !fixture.owner.sessions().await?.iter().any(|found| found["session_id"] == session.as_str())
     );
     Ok(())
 }
@@ -136,10 +136,10 @@ fn is_in_memory(path: &std::path::Path) -> Result<bool> {
     Ok(String::from_utf8_lossy(&told.stdout).lines().last().is_some_and(|line| line.starts_with("tmpfs")))
 }
 
-async fn what_a_box_put_among_what_it_keeps_leads_nowhere(house: &mut House) -> Result<()> {
-    house.put("mine", &needy_project(house, "mine")?).await?;
-    let session = house.session("mine").await?;
-    let precious = house.server.mounts()?.parent().context("a directory without one above it")?.join("precious");
+async fn what_a_box_put_among_what_it_keeps_leads_nowhere(fixture: &mut Fixture) -> Result<()> {
+    fixture.put("mine", &needy_project(fixture, "mine")?).await?;
+    let session = fixture.session("mine").await?;
+    let precious = fixture.server.mounts()?.parent().context("a directory without one above it")?.join("precious");
     std::fs::create_dir_all(&precious)?;
     std::fs::write(precious.join("file"), "mine")?;
     let at = precious.display();
@@ -148,70 +148,70 @@ async fn what_a_box_put_among_what_it_keeps_leads_nowhere(house: &mut House) -> 
          ln -s {at} shut/below/again; chmod 0 shut; cp /bin/sh shell; chmod 6755 shell; mkfifo pipe; \
          python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'"
     );
-    let done = house.owner.exec(&session, &trap).await?;
+    let done = fixture.owner.exec(&session, &trap).await?;
     ensure!(done["exit_code"] == 0, "{done}");
     // The socket keeps everything from being shown to a box: the server gets one all the same, and installs anew.
-    house.rebuild("mine").await?;
-    let log = house.mcp_log("mine").await?;
+    fixture.rebuild("mine").await?;
+    let log = fixture.mcp_log("mine").await?;
     ensure!(log.matches(MADE).count() == 2 && !log.contains(FOUND), "{log}");
-    let done = house.owner.exec(&session, &trap).await?;
+    let done = fixture.owner.exec(&session, &trap).await?;
     ensure!(done["exit_code"] == 0, "what was there was not thrown away: {done}");
-    house.remove("mine").await?;
-    ensure!(!house.kept(&session).exists(), "what was kept is still there");
+    fixture.remove("mine").await?;
+    ensure!(!fixture.kept(&session).exists(), "what was kept is still there");
     ensure!(std::fs::read_to_string(precious.join("file"))? == "mine");
     Ok(())
 }
 
-async fn what_nobody_needs_any_more_is_gone_after_the_next_start(house: &mut House) -> Result<()> {
-    house.put("mine", &needy_project(house, "mine")?).await?;
-    let session = house.session("mine").await?;
+async fn what_nobody_needs_any_more_is_gone_after_the_next_start(fixture: &mut Fixture) -> Result<()> {
+    fixture.put("mine", &needy_project(fixture, "mine")?).await?;
+    let session = fixture.session("mine").await?;
     // Another kind of box: that of before is needed by nobody. And what an end in the middle of a removal would leave.
-    let mut other = needy_project(house, "mine")?;
+    let mut other = needy_project(fixture, "mine")?;
     other["box"]["memory_mb"] = json!(700);
-    house.put("mine", &other).await?;
-    let now = house.session("mine").await?;
-    ensure!(now != session && house.kept(&session).exists());
-    std::fs::create_dir(house.kept("mcp-shared-0badf00d"))?;
-    house.server.restart().await?;
-    house.client = house.server.client()?;
+    fixture.put("mine", &other).await?;
+    let now = fixture.session("mine").await?;
+    ensure!(now != session && fixture.kept(&session).exists());
+    std::fs::create_dir(fixture.kept("mcp-shared-0badf00d"))?;
+    fixture.server.restart().await?;
+    fixture.client = fixture.server.client()?;
     eventually("the removal of what is not needed", || async {
-        Ok((!house.kept(&session).exists() && !house.kept("mcp-shared-0badf00d").exists()).then_some(()))
+        Ok((!fixture.kept(&session).exists() && !fixture.kept("mcp-shared-0badf00d").exists()).then_some(()))
     })
     .await?;
-    house.rebuild("mine").await?;
-    ensure!(house.mcp_log("mine").await?.contains(FOUND), "what is needed was removed");
+    fixture.rebuild("mine").await?;
+    ensure!(fixture.mcp_log("mine").await?.contains(FOUND), "what is needed was removed");
     Ok(())
 }
 
-async fn too_much_is_ended_and_thrown_away(house: &mut House) -> Result<()> {
-    house.put("mine", &needy_project(house, "mine")?).await?;
-    let session = house.session("mine").await?;
+async fn too_much_is_ended_and_thrown_away(fixture: &mut Fixture) -> Result<()> {
+    fixture.put("mine", &needy_project(fixture, "mine")?).await?;
+    let session = fixture.session("mine").await?;
     let fill = "head -c 100000000 /dev/zero >/mnt/strongbox-mcp/large; sleep 60";
-    let filled = house.owner.exec(&session, fill).await;
+    let filled = fixture.owner.exec(&session, fill).await;
     ensure!(filled.is_err() || filled.is_ok_and(|done| done["exit_code"] != 0), "nobody ended it");
-    house.until("mine", |info| info["status"] != "connected").await?;
-    house.connected("mine").await?;
-    ensure!(!house.kept(&session).join("large").exists());
-    ensure!(house.mcp_log("mine").await?.matches(MADE).count() == 2, "it was not installed anew");
+    fixture.until("mine", |info| info["status"] != "connected").await?;
+    fixture.connected("mine").await?;
+    ensure!(!fixture.kept(&session).join("large").exists());
+    ensure!(fixture.mcp_log("mine").await?.matches(MADE).count() == 2, "it was not installed anew");
     Ok(())
 }
 
-async fn nothing_is_kept_where_the_operator_wants_nothing_kept(house: &mut House) -> Result<()> {
-    house.put("mine", &needy_project(house, "mine")?).await?;
-    house.session("mine").await?;
-    ensure!(!house.server.state().join("mcp").exists());
-    house.rebuild("mine").await?;
-    ensure!(house.mcp_log("mine").await?.matches(MADE).count() == 2);
+async fn nothing_is_kept_where_the_operator_wants_nothing_kept(fixture: &mut Fixture) -> Result<()> {
+    fixture.put("mine", &needy_project(fixture, "mine")?).await?;
+    fixture.session("mine").await?;
+    ensure!(!fixture.server.state().join("mcp").exists());
+    fixture.rebuild("mine").await?;
+    ensure!(fixture.mcp_log("mine").await?.matches(MADE).count() == 2);
     Ok(())
 }
 
 /// Our own gateway stands for the old server: it answers both ways.
-async fn a_server_of_2024_is_one_of_the_servers(house: &mut House) -> Result<()> {
-    house.start("small", &[]).await?;
-    let url = format!("{}/mcp/small", house.server.url()?);
-    house.put("old", &json!({"transport": "sse", "url": url})).await?;
-    let info = house.connected("old").await?;
+async fn a_server_of_2024_is_one_of_the_servers(fixture: &mut Fixture) -> Result<()> {
+    fixture.start("small", &[]).await?;
+    let url = format!("{}/mcp/small", fixture.server.url()?);
+    fixture.put("old", &json!({"transport": "sse", "url": url})).await?;
+    let info = fixture.connected("old").await?;
     ensure!(info["kind"] == "remote", "{info}");
-    ensure!(house.call("old__echo", json!({"text": "over events"})).await? == "over events");
+    ensure!(fixture.call("old__echo", json!({"text": "over events"})).await? == "over events");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use box_tests::ground::marker;
-use box_tests::restart_server::{Client, Place};
+use box_tests::restart_server::{Client, StateDirectory};
 use box_tests::suite::skip;
 use box_tests::{eventually, host, leaks};
 use hyper::{Method, StatusCode};
@@ -34,7 +34,7 @@ pub(crate) fn pid_on_host(marker: &str) -> Result<i32> {
 }
 
 /// The files of all journals and their sizes: what boxes do while there is no server shows only here.
-fn journals(place: &Place) -> BTreeMap<String, u64> {
+fn journals(place: &StateDirectory) -> BTreeMap<String, u64> {
     let state = place.state();
     let names = leaks::files(&state).into_iter().filter(|name| name.contains("journals/"));
     let with_size = |name: String| {
@@ -45,7 +45,7 @@ fn journals(place: &Place) -> BTreeMap<String, u64> {
 }
 
 /// Whether a journal holds the end of `exec`; of any exec when it is empty.
-fn has_end(place: &Place, exec: &str) -> bool {
+fn has_end(place: &StateDirectory, exec: &str) -> bool {
     let end = format!("{exec}.end");
     journals(place).keys().any(|name| name.ends_with(&end))
 }
@@ -59,7 +59,7 @@ async fn process_said(client: &Client, session: &str, process: &str, text: &str)
 }
 
 /// Same boxes, same files, same processes by the pids of both sides, and what they said while nobody listened.
-pub(crate) async fn boxes_and_processes_go_on(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn boxes_and_processes_go_on(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     let (client, marker) = (server.client.clone(), marked_sleep());
     for session in ["one", "two"] {
@@ -112,7 +112,7 @@ async fn look(client: &Client, marker: &str) -> Result<(Vec<Value>, Vec<Value>, 
 }
 
 /// A client that lost its stream attaches again behind the last event that it saw.
-pub(crate) async fn a_follower_sees_every_byte_once(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn a_follower_sees_every_byte_once(place: Arc<StateDirectory>) -> Result<()> {
     const LINES: u32 = 3000;
     let mut server = place.start().await?;
     let line =
@@ -154,7 +154,7 @@ pub(crate) async fn a_follower_sees_every_byte_once(place: Arc<Place>) -> Result
 }
 
 /// What ended while there was no server has its result: a good end, a bad one, and a deadline.
-pub(crate) async fn ends_that_nobody_heard_are_told(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn ends_that_nobody_heard_are_told(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     let client = server.client.clone();
     let go = "while [ ! -e /workspace/go ]; do sleep 0.02; done; echo at last";
@@ -181,7 +181,7 @@ pub(crate) async fn ends_that_nobody_heard_are_told(place: Arc<Place>) -> Result
 }
 
 /// Nothing in a paused box moves while the server is dead, nor after, until somebody resumes it.
-pub(crate) async fn a_paused_session_stays_paused(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn a_paused_session_stays_paused(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     let client = server.client.clone();
     for session in ["a", "running"] {
@@ -219,7 +219,7 @@ async fn silence(client: &Client) -> Result<usize> {
 }
 
 /// Who may come in, and how long a session may be idle.
-pub(crate) async fn tokens_and_idle_times_are_kept(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn tokens_and_idle_times_are_kept(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     server.client.exec("a", "true").await?;
     let patched = server.client.send(Method::PATCH, "sessions/a", Some(&json!({ "ttl_sec": 77 }))).await?.good()?;
@@ -237,7 +237,7 @@ pub(crate) async fn tokens_and_idle_times_are_kept(place: Arc<Place>) -> Result<
 }
 
 /// A process that is to be started again is, also when it ended while there was no server.
-pub(crate) async fn a_process_is_still_supervised(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn a_process_is_still_supervised(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     // The first run ends, the second one stays.
     let line = "[ -e /workspace/again ] && exec sleep 1000; touch /workspace/again; sleep 1";

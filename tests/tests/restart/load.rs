@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use box_tests::restart_server::{Client, Place, boxes_on_file, on_place};
+use box_tests::restart_server::{Client, StateDirectory, boxes_on_file, on_place};
 use box_tests::{Case, eventually};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ struct Known {
 
 type Ledger = Arc<Mutex<BTreeMap<String, Known>>>;
 
-async fn killed_again_and_again(place: Arc<Place>) -> Result<()> {
+async fn killed_again_and_again(place: Arc<StateDirectory>) -> Result<()> {
     let rounds = std::env::var(ROUNDS_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
     let ledger = Ledger::default();
     for round in 0..rounds {
@@ -129,7 +129,7 @@ fn digest(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Every acknowledged session is there and whole, every acknowledged command with every byte, and no box is there for nothing.
-async fn hold(place: &Place, client: &Client, ledger: &Ledger) -> Result<()> {
+async fn hold(place: &StateDirectory, client: &Client, ledger: &Ledger) -> Result<()> {
     for (session, known) in with(ledger, |known| known.clone()) {
         let found = client.get(&format!("sessions/{session}")).await?;
         if found.status == StatusCode::NOT_FOUND && known.doubtful {

@@ -1,17 +1,22 @@
 //! Boxes that are gone: their owners are told, and nothing is rebuilt behind their backs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
-use box_tests::restart_server::{Client, Place};
+use anyhow::{Context as _, Result, ensure};
+use box_core::Store as _;
+use box_core::store::{Change, Wait};
+use box_store::SqliteStore;
+use box_tests::restart_server::{Client, StateDirectory};
 use box_tests::{host, system};
+use box_wire::version::Hello;
 use hyper::StatusCode;
 use serde_json::json;
 
 use crate::adoption::until;
 
 /// Kills the agents of all boxes of a place whose id begins so.
-async fn kill_agents(place: &Place, box_id: &str) -> Result<()> {
+async fn kill_agents(place: &StateDirectory, box_id: &str) -> Result<()> {
     let agents = host::agents_of(&place.state(), box_id);
     ensure!(!agents.is_empty(), "no agent of {box_id:?} was found");
     for pid in &agents {
@@ -21,7 +26,7 @@ async fn kill_agents(place: &Place, box_id: &str) -> Result<()> {
     until("the end of the agents", || async { Ok(!agents.iter().any(lives)) }).await
 }
 
-async fn is_lost(client: &Client, session: &str) -> Result<()> {
+pub(crate) async fn is_lost(client: &Client, session: &str) -> Result<()> {
     let info = client.session(session).await?;
     let reason = info["lost_reason"].as_str().unwrap_or_default();
     ensure!(info["state"] == "lost" && !reason.is_empty(), "{session} is {info}");
@@ -33,7 +38,7 @@ async fn is_lost(client: &Client, session: &str) -> Result<()> {
 }
 
 /// While the server runs: the one box is lost with a reason, its neighbour is not touched, and its owner can have a new one.
-pub(crate) async fn a_box_killed_from_outside_is_lost(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn a_box_killed_from_outside_is_lost(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     let client = server.client.clone();
     let lost = client.create("lost", &json!({})).await?;
@@ -55,8 +60,54 @@ pub(crate) async fn a_box_killed_from_outside_is_lost(place: Arc<Place>) -> Resu
     server.kill().await
 }
 
+/// A box older than protocol version numbers: its messages cannot be read, so it is reported as lost and removed.
+pub(crate) async fn a_box_of_an_older_protocol_is_lost(place: Arc<StateDirectory>) -> Result<()> {
+    let server = place.start().await?;
+    server.client.exec("other", "echo kept > /workspace/f").await?;
+    server.client.create("older", &json!({ "persistent": true })).await?;
+    let running = server.client.begin("older", &json!({ "cmd": "sleep 1000" })).await?;
+    server.kill().await?;
+    record_agent(&place, "older", Hello::default()).await?;
+    let server = place.start().await?;
+    is_lost(&server.client, "older").await?;
+    let info = server.client.session("older").await?;
+    let reason = info["lost_reason"].as_str().unwrap_or_default();
+    ensure!(reason.starts_with("agent too old"), "lost for another reason: {reason}");
+    let told = server.client.get(&format!("sessions/older/execs/{running}/result")).await?;
+    ensure!(told.status.is_client_error(), "a result of a box that cannot be read: {told:?}");
+    ensure!(server.client.said("other", "cat /workspace/f").await? == "kept", "the neighbour was touched");
+    server.client.create("older", &json!({})).await?;
+    ensure!(server.client.said("older", "echo new").await? == "new", "no new box took its place");
+    server.kill().await
+}
+
+/// A box whose agent lacks every feature: it is used as before, and without a lease nothing ends it.
+pub(crate) async fn a_box_whose_agent_lacks_features_goes_on(place: Arc<StateDirectory>) -> Result<()> {
+    let server = place.start().await?;
+    server.client.create("older", &json!({ "ttl_sec": 600 })).await?;
+    server.client.exec("older", "echo kept > /workspace/f").await?;
+    let running = server.client.begin("older", &json!({ "cmd": "sleep 1; echo done" })).await?;
+    server.kill().await?;
+    record_agent(&place, "older", Hello { features: BTreeSet::new(), ..Hello::ours() }).await?;
+    let server = place.start().await?;
+    ensure!(server.client.said("older", "cat /workspace/f").await? == "kept", "the box was not adopted");
+    let told = server.client.get(&format!("sessions/older/execs/{running}/result?timeout_sec=20")).await?;
+    ensure!(told.status == StatusCode::OK, "the result of a command that ran meanwhile: {told:?}");
+    server.client.delete("older").await?;
+    server.kill().await
+}
+
+/// Rewrites a session row as a server wrote it that recorded this of the box's agent.
+pub(crate) async fn record_agent(place: &StateDirectory, session: &str, agent: Hello) -> Result<()> {
+    let store = SqliteStore::open(&place.state().join("strongbox.db"))?;
+    let found = store.load().await?.sessions.into_iter().find(|row| row.key.id.as_str() == session);
+    let mut row = found.context("the session is not in the store")?;
+    row.handle.as_mut().context("the session has no box")?.agent = agent;
+    Ok(store.write(Change::PutSession(Box::new(row)), Wait::Committed).await?)
+}
+
 /// While no server runs.
-pub(crate) async fn a_box_killed_behind_our_back_is_lost(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn a_box_killed_behind_our_back_is_lost(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     let lost = server.client.create("lost", &json!({ "persistent": true })).await?;
     server.client.exec("other", "echo kept > /workspace/f").await?;
@@ -71,7 +122,7 @@ pub(crate) async fn a_box_killed_behind_our_back_is_lost(place: Arc<Place>) -> R
 }
 
 /// As after the death of the machine: all are lost, none is silently rebuilt, nothing of them is left.
-pub(crate) async fn all_boxes_gone_are_all_lost(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn all_boxes_gone_are_all_lost(place: Arc<StateDirectory>) -> Result<()> {
     const SESSIONS: [&str; 4] = ["a", "b", "c", "d"];
     let server = place.start().await?;
     for session in SESSIONS {

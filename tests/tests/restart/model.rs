@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use box_tests::Case;
-use box_tests::restart_server::{Client, Place, Server, on_place};
+use box_tests::restart_server::{Client, Server, StateDirectory, on_place};
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![case.within(Duration::from_mins(10))]
 }
 
-async fn lives(place: Arc<Place>) -> Result<()> {
+async fn lives(place: Arc<StateDirectory>) -> Result<()> {
     for seed in 0..LIVES {
         let mut life = Life { random: Random::new(seed + 1), model: BTreeMap::new(), told: Vec::new() };
         let lived = life.live(&place).await;
@@ -57,7 +57,7 @@ struct Life {
 }
 
 impl Life {
-    async fn live(&mut self, place: &Place) -> Result<()> {
+    async fn live(&mut self, place: &StateDirectory) -> Result<()> {
         let mut server = place.start().await?;
         for step in 0..STEPS {
             server = self.step(place, server, step).await?;
@@ -72,7 +72,7 @@ impl Life {
         server.kill().await
     }
 
-    async fn step(&mut self, place: &Place, server: Server, number: u32) -> Result<Server> {
+    async fn step(&mut self, place: &StateDirectory, server: Server, number: u32) -> Result<Server> {
         let session = SESSIONS[usize::try_from(self.random.below(3))?];
         let process = PROCESSES[usize::try_from(self.random.below(2))?];
         let client = server.client.clone();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use box_tests::restart_server::{Place, boxes_on_file};
+use box_tests::restart_server::{StateDirectory, boxes_on_file};
 use serde_json::json;
 
 /// On one state directory the second is refused with the reason, and touches nothing.
-pub(crate) async fn a_second_server_is_refused(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn a_second_server_is_refused(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     server.client.exec("a", "echo kept > /workspace/f").await?;
     let process = server.client.start_process("a", "p", "sleep 1000").await?;
@@ -24,8 +24,8 @@ pub(crate) async fn a_second_server_is_refused(place: Arc<Place>) -> Result<()> 
 
 /// On two state directories neither sees or removes anything of the other, not even when it starts after a kill.
 pub(crate) async fn two_servers_keep_to_themselves() -> Result<()> {
-    let mut first = Place::fresh().await?;
-    let second = Place::fresh().await?;
+    let mut first = StateDirectory::fresh().await?;
+    let second = StateDirectory::fresh().await?;
     first.note();
     let outcome = side_by_side(&first, &second).await;
     let ended = first.end().await.and(second.end().await);
@@ -34,7 +34,7 @@ pub(crate) async fn two_servers_keep_to_themselves() -> Result<()> {
     second.settled().await
 }
 
-async fn side_by_side(first: &Place, second: &Place) -> Result<()> {
+async fn side_by_side(first: &StateDirectory, second: &StateDirectory) -> Result<()> {
     let (one, two) = (first.start().await?, second.start().await?);
     for (client, text) in [(&one.client, "one"), (&two.client, "two")] {
         client.exec("same", &format!("echo {text} > /workspace/f")).await?;

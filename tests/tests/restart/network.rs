@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use box_tests::isolation::{self, UPSTREAM, UPSTREAM_PORT};
-use box_tests::restart_server::{Client, Orders, Place};
+use box_tests::restart_server::{Client, Orders, StateDirectory};
 use box_tests::suite::skip;
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 const LATER: &str = "203.0.113.88";
 
 /// With `pasta`, because there only the rules in the box know the host's addresses.
-pub(crate) async fn an_address_that_the_host_got_meanwhile_is_closed(place: Arc<Place>) -> Result<()> {
+pub(crate) async fn an_address_that_the_host_got_meanwhile_is_closed(place: Arc<StateDirectory>) -> Result<()> {
     if !rustix::process::geteuid().is_root() || !isolation::network_is_isolated() {
         return skip("only root can give the host another address");
     }

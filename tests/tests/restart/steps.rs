@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use box_tests::restart_server::{Answer, Client, Orders, Place, Server, boxes_on_file, on_place};
+use box_tests::restart_server::{Answer, Client, Orders, Server, StateDirectory, boxes_on_file, on_place};
 use box_tests::suite::skip;
 use box_tests::{Case, isolation};
 use hyper::{Method, StatusCode};
@@ -23,7 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
     steps.map(case).collect()
 }
 
-async fn killed_at(place: Arc<Place>, step: &'static str) -> Result<()> {
+async fn killed_at(place: Arc<StateDirectory>, step: &'static str) -> Result<()> {
     let in_recovery = step.starts_with("recovery_");
     let first = if in_recovery { BEFORE_RECOVERY } else { step };
     let mut story = Story { second: second_session(step), ..Story::default() };
@@ -54,22 +54,23 @@ async fn killed_at(place: Arc<Place>, step: &'static str) -> Result<()> {
     server.kill().await
 }
 
-/// Some steps are only reached with a network.
+/// Some steps require a network, or more storage than fits in memory.
 fn second_session(step: &str) -> Value {
+    if step == "disk_made" && rustix::process::geteuid().is_root() {
+        return json!({ "memory_mb": 64, "workspace_quota_mb": 64 });
+    }
     let on = step == "network_attached" && rustix::process::geteuid().is_root() && isolation::network_is_isolated();
     if on { json!({ "network": "on" }) } else { json!({}) }
 }
 
 /// Why no server may come to a step on this machine.
 fn unreachable_here(step: &str) -> Option<&'static str> {
-    if step == "disk_made" {
-        return Some("boxes of sessions keep their files in memory");
-    }
     if rustix::process::geteuid().is_root() {
         return None;
     }
     match step {
         "network_attached" => Some("an ordinary user has no network here; `strongbox doctor` says why"),
+        "disk_made" => Some("only root can mount a file system image"),
         "range_claimed" => Some("only root has ranges of ids to claim"),
         "session_paused" | "session_pause_written" | "session_resumed" => {
             Some("boxes cannot be stopped where an ordinary user has no cgroup")
@@ -85,7 +86,7 @@ fn patience(step: &str) -> Duration {
 
 /// What was asked of something, and whether it was acknowledged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Asked {
+enum Ack {
     #[default]
     Never,
     /// The server died before it answered.
@@ -99,16 +100,16 @@ struct Story {
     /// What the second session is to be like.
     second: Value,
     died: bool,
-    created: [Asked; 2],
-    deleted: Asked,
+    created: [Ack; 2],
+    deleted: Ack,
     box_id: Option<Value>,
-    written: Asked,
-    paused: Asked,
-    resumed: Asked,
-    ttl: Asked,
-    process: Asked,
+    written: Ack,
+    paused: Ack,
+    resumed: Ack,
+    ttl: Ack,
+    process: Ack,
     pid: Option<Value>,
-    stopped: Asked,
+    stopped: Ack,
     /// Results that were told.
     results: Vec<Value>,
     /// Commands that were begun, with what each will say.
@@ -116,11 +117,11 @@ struct Story {
 }
 
 /// Marks what is asked and whether it was answered. Nothing is returned when the server died of it.
-async fn ask(mark: &mut Asked, call: impl Future<Output = Result<Answer>>) -> Result<Option<Value>> {
-    *mark = Asked::Open;
+async fn ask(mark: &mut Ack, call: impl Future<Output = Result<Answer>>) -> Result<Option<Value>> {
+    *mark = Ack::Open;
     let Ok(answer) = call.await else { return Ok(None) };
     let body = answer.good()?;
-    *mark = Asked::Acknowledged;
+    *mark = Ack::Acknowledged;
     Ok(Some(body))
 }
 
@@ -143,7 +144,7 @@ impl Story {
         let line = json!({ "cmd": "echo hello > /workspace/f; echo out; echo err >&2" });
         let Some(result) = ask(&mut self.written, client.post("sessions/a/exec", &line)).await? else { return Ok(()) };
         self.results.push(result);
-        let mut mark = Asked::Never;
+        let mut mark = Ack::Never;
         let Some(info) =
             ask(&mut mark, client.post("sessions/a/exec?wait=false", &json!({ "cmd": "sleep 0.1; echo slow" })))
                 .await?
@@ -163,11 +164,11 @@ impl Story {
         let Some(_) = ask(&mut self.ttl, client.send(Method::PATCH, "sessions/a", Some(&ttl))).await? else {
             return Ok(());
         };
-        self.paused = Asked::Open;
+        self.paused = Ack::Open;
         match client.pause("a").await {
-            Ok(Some(_)) => self.paused = Asked::Acknowledged,
+            Ok(Some(_)) => self.paused = Ack::Acknowledged,
             // Boxes cannot be stopped here.
-            Ok(None) => self.paused = Asked::Never,
+            Ok(None) => self.paused = Ack::Never,
             Err(_) => return Ok(()),
         }
         let Some(_) = ask(&mut self.resumed, client.post("sessions/a/resume", &nothing)).await? else { return Ok(()) };
@@ -187,15 +188,15 @@ impl Story {
     /// Holds what was acknowledged against what the next server says.
     async fn hold(&self, client: &Client) -> Result<()> {
         let first = is_whole(client, "a").await?;
-        ensure!(first.is_some() || self.created[0] != Asked::Acknowledged, "an acknowledged session is gone");
-        ensure!(first.is_none() || self.created[0] != Asked::Never, "a session that nobody asked for");
+        ensure!(first.is_some() || self.created[0] != Ack::Acknowledged, "an acknowledged session is gone");
+        ensure!(first.is_none() || self.created[0] != Ack::Never, "a session that nobody asked for");
         if let Some(info) = &first {
             self.hold_session(client, info).await?;
         }
         let second = is_whole(client, "b").await?;
         match (self.created[1], self.deleted) {
-            (Asked::Acknowledged, Asked::Never) => ensure!(second.is_some(), "an acknowledged session is gone"),
-            (_, Asked::Acknowledged) | (Asked::Never, _) => ensure!(second.is_none(), "it was deleted: {second:?}"),
+            (Ack::Acknowledged, Ack::Never) => ensure!(second.is_some(), "an acknowledged session is gone"),
+            (_, Ack::Acknowledged) | (Ack::Never, _) => ensure!(second.is_none(), "it was deleted: {second:?}"),
             _ => {}
         }
         Ok(())
@@ -205,11 +206,11 @@ impl Story {
         if let Some(id) = &self.box_id {
             ensure!(info["backend_session_id"] == *id, "another box: {info}");
         }
-        ensure!(self.ttl != Asked::Acknowledged || info["ttl_sec"] == 99, "another idle time: {info}");
-        let still = (self.paused, self.resumed) == (Asked::Acknowledged, Asked::Never);
+        ensure!(self.ttl != Ack::Acknowledged || info["ttl_sec"] == 99, "another idle time: {info}");
+        let still = (self.paused, self.resumed) == (Ack::Acknowledged, Ack::Never);
         ensure!(!still || info["state"] == "paused", "it was paused: {info}");
-        ensure!(self.paused != Asked::Never || info["state"] == "running", "it was never paused: {info}");
-        if self.written == Asked::Acknowledged {
+        ensure!(self.paused != Ack::Never || info["state"] == "running", "it was never paused: {info}");
+        if self.written == Ack::Acknowledged {
             ensure!(client.said("a", "cat /workspace/f").await? == "hello", "another file");
         }
         for result in &self.results {
@@ -242,11 +243,11 @@ impl Story {
         let found = client.get("sessions/a/processes/p").await?;
         let there = found.status == StatusCode::OK;
         match (self.process, self.stopped) {
-            (Asked::Acknowledged, Asked::Never) => {
+            (Ack::Acknowledged, Ack::Never) => {
                 let same = there && found.body["status"] == "running" && Some(&found.body["pid"]) == self.pid.as_ref();
                 ensure!(same, "an acknowledged process, pid {:?}: {found:?}", self.pid);
             }
-            (_, Asked::Acknowledged) | (Asked::Never, _) => ensure!(!there, "a process that was stopped: {found:?}"),
+            (_, Ack::Acknowledged) | (Ack::Never, _) => ensure!(!there, "a process that was stopped: {found:?}"),
             _ => {}
         }
         Ok(())

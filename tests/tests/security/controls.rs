@@ -15,7 +15,7 @@ use rustix::io::FdFlags;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::expectations::{Found, verdict};
+use crate::expectations::{Verdict, verdict};
 use crate::fixtures::World;
 use crate::observation::script;
 
@@ -32,12 +32,12 @@ pub(crate) type Answered = Mutex<BTreeMap<String, ControlResult>>;
 #[derive(Clone)]
 pub(crate) struct ControlResult {
     pub(crate) verdict: String,
-    pub(crate) found: Found,
+    pub(crate) found: Verdict,
 }
 
 /// The ways to run a probe without protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Bypass {
     NoSandbox,
     LeakedDescriptor,
     RootInNamespaces,
@@ -57,7 +57,7 @@ pub(crate) async fn control(world: &World, case: &CorpusCase) -> Result<ControlR
 }
 
 async fn run_control(world: &World, case: &CorpusCase) -> Result<ControlResult> {
-    let apart = |why: &str| Ok(ControlResult { verdict: "–".to_owned(), found: Found::Apart(why.to_owned()) });
+    let apart = |why: &str| Ok(ControlResult { verdict: "–".to_owned(), found: Verdict::Apart(why.to_owned()) });
     if case.never_run_unsandboxed {
         return apart("too dangerous without a box");
     }
@@ -66,41 +66,41 @@ async fn run_control(world: &World, case: &CorpusCase) -> Result<ControlResult> 
     };
     let fires = |declared: &Option<String>| declared.as_deref().is_some_and(|word| word != "CONTAINED");
     let way = if fires(&given.no_sandbox) {
-        Way::NoSandbox
+        Bypass::NoSandbox
     } else if fires(&given.leaked_fd) {
-        Way::LeakedDescriptor
+        Bypass::LeakedDescriptor
     } else if fires(&given.root_in_namespaces) {
-        Way::RootInNamespaces
+        Bypass::RootInNamespaces
     } else {
-        Way::NoSandbox
+        Bypass::NoSandbox
     };
-    if way == Way::RootInNamespaces && !rustix::process::geteuid().is_root() {
+    if way == Bypass::RootInNamespaces && !rustix::process::geteuid().is_root() {
         return apart("declared; its control needs root");
     }
     let answer = answer(world, case, way).await?.unwrap_or_else(|| "none".to_owned());
     let found = if given.control_fired {
         let open = answer == "ESCAPED" || answer == "EXPOSED";
-        Found::when(open, format!("without protection ({way:?}) it answers {answer}, so it proves nothing"))
+        Verdict::when(open, format!("without protection ({way:?}) it answers {answer}, so it proves nothing"))
     } else {
-        Found::Apart("not expected to fire".to_owned())
+        Verdict::Apart("not expected to fire".to_owned())
     };
     Ok(ControlResult { verdict: format!("{answer} ({way:?})"), found })
 }
 
-async fn answer(world: &World, case: &CorpusCase, way: Way) -> Result<Option<String>> {
+async fn answer(world: &World, case: &CorpusCase, way: Bypass) -> Result<Option<String>> {
     let place = private_directory()?;
     std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
     let litter = Litter::before();
-    let leak = if way == Way::LeakedDescriptor { Some(leak_directory()?) } else { None };
+    let leak = if way == Bypass::LeakedDescriptor { Some(leak_directory()?) } else { None };
     let output = run(world, case, way, place.path()).await;
     drop((leak, litter));
     Ok(verdict(&output?).map(|(word, _)| word))
 }
 
-async fn run(world: &World, case: &CorpusCase, way: Way, place: &Path) -> Result<Vec<u8>> {
+async fn run(world: &World, case: &CorpusCase, way: Bypass, place: &Path) -> Result<Vec<u8>> {
     let script = script(world, case)?;
     let python = case.lang == "python";
-    let mut command = if way == Way::RootInNamespaces {
+    let mut command = if way == Bypass::RootInNamespaces {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--ipc", "--uts", "--"]);
         command.arg(if python { "/usr/bin/python3" } else { "/bin/sh" });

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// What came of one expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Verdict {
     /// It is as expected.
     Held,
     /// It is not, and this is what was seen.
@@ -19,13 +19,13 @@ pub(crate) enum Found {
     Apart(String),
 }
 
-impl Found {
+impl Verdict {
     pub(crate) fn when(held: bool, otherwise: impl Into<String>) -> Self {
         if held { Self::Held } else { Self::Broken(otherwise.into()) }
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held => f.write_str("ok"),
@@ -53,39 +53,39 @@ pub(crate) fn expected(case: &CorpusCase) -> String {
 }
 
 /// Judges one key of `expect`. `host`, `then` and `within_s` are the business of the harness around it.
-pub(crate) fn judge(key: &str, value: &Value, result: &Result<Output, Error>, reference: Option<&[u8]>) -> Found {
+pub(crate) fn judge(key: &str, value: &Value, result: &Result<Output, Error>, reference: Option<&[u8]>) -> Verdict {
     match key {
         "any_of" => any_of(value, result, reference),
-        "api_error" => Found::when(refused_workdir(result), format!("{result:?}")),
-        "exec_result_reported" => Found::when(result.is_ok(), format!("{result:?}")),
+        "api_error" => Verdict::when(refused_workdir(result), format!("{result:?}")),
+        "exec_result_reported" => Verdict::when(result.is_ok(), format!("{result:?}")),
         _ => match result {
             Ok(output) => judge_output(key, value, output, reference),
-            Err(error) => Found::Broken(format!("the exec was not carried out: {error}")),
+            Err(error) => Verdict::Broken(format!("the exec was not carried out: {error}")),
         },
     }
 }
 
-fn judge_output(key: &str, value: &Value, output: &Output, reference: Option<&[u8]>) -> Found {
+fn judge_output(key: &str, value: &Value, output: &Output, reference: Option<&[u8]>) -> Verdict {
     let outcome = &output.outcome;
     match key {
         "verdict" | "verdict_any" => {
             let word = verdict(&output.stdout).map_or_else(|| "none".to_owned(), |(word, _)| word);
-            Found::when(one_of(value, &word), format!("the verdict is {word}"))
+            Verdict::when(one_of(value, &word), format!("the verdict is {word}"))
         }
         "status" | "status_any" => {
             let status = if outcome.timed_out { "timed_out" } else { "completed" };
-            Found::when(one_of(value, status), format!("the status is {status}"))
+            Verdict::when(one_of(value, status), format!("the status is {status}"))
         }
         "exit_code" => {
             let held = matches!(outcome.exit, Exit::Code(code) if value.as_i64() == Some(code.into()));
-            Found::when(held, format!("it ended with {:?}", outcome.exit))
+            Verdict::when(held, format!("it ended with {:?}", outcome.exit))
         }
-        "oom_reported" => Found::when(value.as_bool() == Some(outcome.oom_killed), format!("{outcome:?}")),
+        "oom_reported" => Verdict::when(value.as_bool() == Some(outcome.oom_killed), format!("{outcome:?}")),
         "stdout_raw_preserved" => match reference {
-            Some(reference) => Found::when(output.stdout == reference, format!("{:?}", output.text())),
-            None => Found::Broken("there is nothing to compare with".to_owned()),
+            Some(reference) => Verdict::when(output.stdout == reference, format!("{:?}", output.text())),
+            None => Verdict::Broken("there is nothing to compare with".to_owned()),
         },
-        unknown => Found::Broken(format!("nobody knows how to check {unknown}")),
+        unknown => Verdict::Broken(format!("nobody knows how to check {unknown}")),
     }
 }
 
@@ -94,13 +94,13 @@ fn one_of(value: &Value, word: &str) -> bool {
         || value.as_array().is_some_and(|list| list.iter().any(|one| one.as_str() == Some(word)))
 }
 
-fn any_of(alternatives: &Value, result: &Result<Output, Error>, reference: Option<&[u8]>) -> Found {
+fn any_of(alternatives: &Value, result: &Result<Output, Error>, reference: Option<&[u8]>) -> Verdict {
     let judge_all = |alternative: &Value| {
         let keys = alternative.as_object()?;
-        Some(keys.iter().all(|(key, value)| judge(key, value, result, reference) == Found::Held))
+        Some(keys.iter().all(|(key, value)| judge(key, value, result, reference) == Verdict::Held))
     };
     let held = alternatives.as_array().is_some_and(|list| list.iter().any(|one| judge_all(one) == Some(true)));
-    Found::when(held, format!("none of the alternatives: {result:?}"))
+    Verdict::when(held, format!("none of the alternatives: {result:?}"))
 }
 
 /// Whether a working directory was refused, by the agent or at the edge.

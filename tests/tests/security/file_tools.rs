@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 use box_core::call::{ExecCall, ExecStatus};
-use box_core::service::{ErrandCall, NO_INPUT, StopMode};
+use box_core::service::{FileCall, NO_INPUT, StopMode};
 use box_core::session::DoorRules;
 use box_core::tools::QueryContext;
 use box_core::{Caller, Error, Service, ServiceConfig, SessionId, SessionRequest};
@@ -20,7 +20,7 @@ use box_store::SqliteStore;
 use box_tests::corpus::CorpusCase;
 use box_tests::ground::private_directory;
 use box_tests::{Ground, host, isolation};
-use box_wire::{ExecId, Program, Work};
+use box_wire::{ExecId, FileOp, Program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -122,7 +122,7 @@ impl Yard {
     }
 
     async fn end(&self) -> Result<()> {
-        self.service.stop(StopMode::DestroyAll).await?;
+        self.service.stop(StopMode::DestroyAll).await.1?;
         self.ground.clear().await
     }
 
@@ -215,12 +215,12 @@ impl Yard {
 
     /// One removal in a race. There is no tool for it, but the file API has it.
     async fn removed(&self, path: &str) -> Result<String> {
-        let work = Work::Remove { path: path.parse()?, recursive: false };
-        let call = ErrandCall { root: "/workspace".parse()?, ..ErrandCall::new(work) };
+        let op = FileOp::Remove { path: path.parse()?, recursive: false };
+        let call = FileCall { root: "/workspace".parse()?, ..FileCall::new(op) };
         let request = SessionRequest::of_existing();
-        match self.service.errand(&self.caller, &self.session, &request, call, NO_INPUT).await {
+        match self.service.file_op(&self.caller, &self.session, &request, call, NO_INPUT).await {
             Ok(_) => Ok("remove ok".to_owned()),
-            Err(Error::File(trouble)) => Ok(format!("remove {}", trouble.code.as_str())),
+            Err(Error::File(error)) => Ok(format!("remove {}", error.code.as_str())),
             Err(error) => Err(error.into()),
         }
     }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use box_core::{BackendName, BoxSpec, MountMode, MountSpec, Network, Profile};
+use box_core::{BackendName, BoxSpec, Error, MountMode, MountSpec, Network, Profile};
 use box_tests::ground::{mount, private_directory};
 use box_tests::{Ground, TestBox, isolation};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
@@ -72,7 +72,7 @@ impl World {
             no_network,
             controls: Answered::default(),
         };
-        world.furnish_peer().await?;
+        world.populate_peer().await?;
         Ok(world)
     }
 
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// Secrets, a process with a telling name and, where it has a network, a service.
-    async fn furnish_peer(&mut self) -> Result<()> {
+    async fn populate_peer(&mut self) -> Result<()> {
         let random = &self.random;
         let places = "/workspace /tmp /dev/shm";
         self.peer.check(&format!("for d in {places}; do echo secret of a peer > $d/peer-{random}; done")).await?;
@@ -232,7 +232,7 @@ async fn make_peer(ground: &Ground) -> Result<(TestBox, Option<String>)> {
     }
     match ground.try_make(&BoxSpec { network: Network::On, ..spec.clone() }).await {
         Ok(peer) => Ok((peer, None)),
-        Err(box_core::Error::Unavailable { what, reason, .. }) => {
+        Err(Error::Unavailable { what, reason, .. } | Error::MissingFacility { what, reason, .. }) => {
             Ok((ground.make(&spec).await?, Some(format!("{what}: {reason}"))))
         }
         Err(error) => Err(error.into()),

@@ -27,7 +27,7 @@ use box_tests::suite::{Selection, skip};
 use box_tests::{Case, Ground, Suite, isolation};
 
 use engines::EngineCase;
-use expectations::Found;
+use expectations::Verdict;
 use fixtures::World;
 
 /// The longest that one case can take: the guards of its parts are shorter.
@@ -221,9 +221,9 @@ async fn attack(world: &World, case: &CorpusCase, network: Network, table: &Mute
         ];
         table.row(cells.map(String::as_str));
     }
-    let broken = |(name, found): (String, Found)| match found {
-        Found::Broken(why) => Some((name, why)),
-        Found::Held | Found::Apart(_) => None,
+    let broken = |(name, found): (String, Verdict)| match found {
+        Verdict::Broken(why) => Some((name, why)),
+        Verdict::Held | Verdict::Apart(_) => None,
     };
     let broken: Vec<(String, String)> = found.into_iter().filter_map(broken).collect();
     gaps::judge(&case.id, world.ground.name(), &broken, &observed.detail)

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::checks::{self, Moment};
-use crate::expectations::{self, Found};
+use crate::expectations::{self, Verdict};
 use crate::fixtures::World;
 use crate::special;
 
@@ -25,7 +25,7 @@ pub(crate) struct Observation {
     pub(crate) verdict: String,
     /// The end of what the probe wrote, for the failure line.
     pub(crate) detail: String,
-    pub(crate) found: Vec<(String, Found)>,
+    pub(crate) found: Vec<(String, Verdict)>,
 }
 
 /// The host before a case.
@@ -141,22 +141,26 @@ async fn observe_in(world: &World, case: &CorpusCase, one: &TestBox, baseline: &
 }
 
 /// Runs the probe, and gives up on it only long after it should have ended.
-async fn run_guarded(world: &World, case: &CorpusCase, one: &TestBox) -> (Result<Output, Error>, Vec<(String, Found)>) {
+async fn run_guarded(
+    world: &World,
+    case: &CorpusCase,
+    one: &TestBox,
+) -> (Result<Output, Error>, Vec<(String, Verdict)>) {
     let within_s = case.expect.get("within_s").and_then(Value::as_u64).unwrap_or_else(|| deadline_s(case));
     let guard = Duration::from_secs(within_s * 3 + 20);
     if let Ok(result) = tokio::time::timeout(guard, special::execute(world, case, one)).await {
         return (result, Vec::new());
     }
     let reason = format!("not finished after {} s", guard.as_secs());
-    (Err(Error::Gone { reason: reason.clone() }), vec![("within_s".to_owned(), Found::Broken(reason))])
+    (Err(Error::Gone { reason: reason.clone() }), vec![("within_s".to_owned(), Verdict::Broken(reason))])
 }
 
 /// Whatever else was asked: the secret of the host is in no output.
-fn no_secret(world: &World, result: &Result<Output, Error>, found: &mut Vec<(String, Found)>) {
+fn no_secret(world: &World, result: &Result<Output, Error>, found: &mut Vec<(String, Verdict)>) {
     if let Ok(output) = result {
         let seen = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(&world.secret);
         if seen(&output.stdout) || seen(&output.stderr) {
-            found.push(("secret".to_owned(), Found::Broken("the canary of the host is in the output".to_owned())));
+            found.push(("secret".to_owned(), Verdict::Broken("the canary of the host is in the output".to_owned())));
         }
     }
 }

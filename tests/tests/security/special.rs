@@ -13,7 +13,7 @@ use box_tests::ground::shell;
 use box_tests::{Output, TestBox};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::expectations::{Found, refused_workdir, verdict};
+use crate::expectations::{Verdict, refused_workdir, verdict};
 use crate::fixtures::World;
 use crate::observation::{Observation, probe, script};
 
@@ -87,7 +87,7 @@ pub(crate) fn refused_at_creation(case: &CorpusCase, error: Error) -> Result<Obs
         Error::MountDenied { reason, .. } if case.id == "NET-05" => Ok(Observation {
             verdict: "CONTAINED (the mount is refused)".to_owned(),
             detail: reason,
-            found: vec![("verdict".to_owned(), Found::Held)],
+            found: vec![("verdict".to_owned(), Verdict::Held)],
         }),
         other => Err(other).context("making the box"),
     }
@@ -122,7 +122,7 @@ pub(crate) async fn execute(world: &World, case: &CorpusCase, one: &TestBox) -> 
 }
 
 /// Second execs and second boxes that a comment asks for.
-pub(crate) async fn follow_up(world: &World, case: &CorpusCase, one: &TestBox) -> Result<Vec<(String, Found)>> {
+pub(crate) async fn follow_up(world: &World, case: &CorpusCase, one: &TestBox) -> Result<Vec<(String, Verdict)>> {
     match case.id.as_str() {
         "FS-06" => Ok(vec![("second exec".to_owned(), replaced_workdir(world, one).await?)]),
         "FS-22" => {
@@ -137,25 +137,25 @@ pub(crate) async fn follow_up(world: &World, case: &CorpusCase, one: &TestBox) -
 }
 
 /// The working directory is a link to `/` by now: the root of the box, or an error.
-async fn replaced_workdir(world: &World, one: &TestBox) -> Result<Found> {
+async fn replaced_workdir(world: &World, one: &TestBox) -> Result<Verdict> {
     let mut exec =
         shell("cat \"./$BOX_CANARY_PATH\" 2>/dev/null && exit 3; test \"$(stat -c %d:%i .)\" = \"$(stat -c %d:%i /)\"");
     exec.env.extend(world.environment());
     exec.cwd = "/workspace/wd".parse()?;
     let result = one.run(&exec).await;
     if refused_workdir(&result) {
-        return Ok(Found::Held);
+        return Ok(Verdict::Held);
     }
     let output = result?;
-    Ok(Found::when(output.succeeded(), format!("it is neither the root of the box nor refused: {output:?}")))
+    Ok(Verdict::when(output.succeeded(), format!("it is neither the root of the box nor refused: {output:?}")))
 }
 
-async fn still_masked(one: &TestBox) -> Result<Found> {
+async fn still_masked(one: &TestBox) -> Result<Verdict> {
     let line = "for f in /proc/kcore /proc/keys /proc/sysrq-trigger /proc/timer_list /proc/sys/kernel/core_pattern; do \
                 [ -e $f ] && head -c 64 $f 2>/dev/null | grep -q . && [ $f != /proc/sys/kernel/core_pattern ] && echo readable $f; \
                 ( : >> $f ) 2>/dev/null && [ ! -c $f ] && echo writable $f; done; [ -c /dev/null ] || echo /dev/null replaced; true";
     let seen = one.check(line).await?;
-    Ok(Found::when(seen.is_empty(), seen))
+    Ok(Verdict::when(seen.is_empty(), seen))
 }
 
 /// What a probe writes without a box, where its output must come through unchanged.

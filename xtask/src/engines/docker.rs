@@ -1,6 +1,6 @@
-//! A Docker engine of our own, with networks: in the house it may filter and route as it likes.
+//! A Docker engine of our own, with networks: in the engine host it may filter and route as it likes.
 
-use super::house::{House, RUN};
+use super::engine_host::{EngineHost, RUN};
 use super::image;
 use crate::machine;
 use anyhow::{Context, Result, bail, ensure};
@@ -16,18 +16,18 @@ const START_TIME_MAX: Duration = Duration::from_mins(1);
 const CLIENT: &str = "/usr/bin/docker";
 
 /// Starts the engine, gives it the image, and returns its address.
-pub(super) fn start(house: &House, directory: &Path, archive: &Path) -> Result<String> {
+pub(super) fn start(engine_host: &EngineHost, directory: &Path, archive: &Path) -> Result<String> {
     let daemon = machine::program("dockerd").context("dockerd is not installed")?;
     let address = format!("unix://{RUN}/docker.sock");
     let mut command = Command::new(daemon);
     command.arg("--data-root").arg(directory.join("docker")).args(["--exec-root", &format!("{RUN}/docker")]);
     command.args(["-H", &address, "-p", &format!("{RUN}/docker.pid"), "--exec-opt", "native.cgroupdriver=cgroupfs"]);
     let log = directory.join("dockerd.log");
-    let mut daemon = spawn(house, &command, &log)?;
+    let mut daemon = spawn(engine_host, &command, &log)?;
     let client = |arguments: &[&str]| {
         let mut command = Command::new(CLIENT);
         command.args(["-H", &address]).args(arguments);
-        house.entrance.command(&command)
+        engine_host.entrance.command(&command)
     };
     answers(&mut daemon, || client(&["version"]), &log)?;
     let mut import = client(&["import", "-", image::NAME]);
@@ -35,10 +35,10 @@ pub(super) fn start(house: &House, directory: &Path, archive: &Path) -> Result<S
     Ok(address)
 }
 
-/// Starts a daemon in the house; what it says goes to a file. It ends with the house.
-pub(super) fn spawn(house: &House, command: &Command, log: &Path) -> Result<Child> {
+/// Starts a daemon in the engine host; what it says goes to a file. It ends with the engine host.
+pub(super) fn spawn(engine_host: &EngineHost, command: &Command, log: &Path) -> Result<Child> {
     let log = File::create(log)?;
-    let mut inside = house.entrance.command(command);
+    let mut inside = engine_host.entrance.command(command);
     inside.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     inside.spawn().with_context(|| format!("starting {}", command.get_program().display()))
 }

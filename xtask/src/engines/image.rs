@@ -17,7 +17,7 @@ pub(super) const NAME: &str = "localhost/strongbox-test:1";
 const RECIPE: u32 = 2;
 
 /// What the cases use; what these depend on comes with them.
-const PACKAGES: [&str; 20] = [
+const PACKAGES: [&str; 21] = [
     "base-files",
     "bash",
     "ca-certificates",
@@ -26,6 +26,7 @@ const PACKAGES: [&str; 20] = [
     "debianutils",
     "diffutils",
     "findutils",
+    "git",
     "grep",
     "gzip",
     "hostname",
@@ -39,6 +40,9 @@ const PACKAGES: [&str; 20] = [
     "tar",
     "util-linux",
 ];
+
+/// What git depends on and no case uses: scripts, manuals, and repositories of other machines.
+const NOT_TAKEN: [&str; 4] = ["git-man", "libcurl3-gnutls", "liberror-perl", "perl"];
 
 /// Directories of which only the directories themselves are taken: nothing that runs reads them.
 const LEFT_OUT: [&str; 7] = ["man", "info", "locale", "lintian", "zoneinfo", "perl", "bash-completion"];
@@ -93,6 +97,7 @@ fn closure(installed: &BTreeMap<String, Package>) -> (BTreeSet<String>, String) 
     let mut ahead: Vec<String> = PACKAGES.map(str::to_owned).to_vec();
     while let Some(name) = ahead.pop() {
         if let Some(package) = installed.get(&name)
+            && !NOT_TAKEN.contains(&name.as_str())
             && found.insert(name)
         {
             ahead.extend(package.depends.iter().cloned());
@@ -182,11 +187,12 @@ mod tests {
 
     #[test]
     fn dependencies_are_followed_and_alternatives_taken_where_they_are_installed() {
-        let lines = "installed\tpython3\t3\t, libc6 (>= 2.36), awk | mawk:any\ninstalled\tlibc6\t2\t, \nconfig-files\tawk\t1\t, ";
+        let lines = "installed\tpython3\t3\t, libc6 (>= 2.36), awk | mawk:any\ninstalled\tlibc6\t2\t, \nconfig-files\tawk\t1\t, \n\
+                     installed\tgit\t4\t, perl\ninstalled\tperl\t5\t, ";
         let installed: BTreeMap<_, _> = lines.lines().filter_map(parse).collect();
         let (found, versions) = closure(&installed);
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["libc6", "python3"]);
-        assert_eq!(versions, format!("recipe {RECIPE}\nlibc6 2\npython3 3"));
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), ["git", "libc6", "python3"]);
+        assert_eq!(versions, format!("recipe {RECIPE}\ngit 4\nlibc6 2\npython3 3"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A Podman service of our own, which speaks the protocol of Docker: root's, or an ordinary user's.
 
 use super::docker::{answers, spawn, succeed};
-use super::house::{House, RUN};
+use super::engine_host::{EngineHost, RUN};
 use super::{Account, image};
 use crate::machine;
 use anyhow::{Context, Result};
@@ -31,16 +31,21 @@ pub(super) fn root(directory: &Path) -> PathBuf {
 }
 
 /// Starts the service, gives it the image, and returns its address.
-pub(super) fn start(house: &House, directory: &Path, archive: &Path, account: Option<&Account>) -> Result<String> {
+pub(super) fn start(
+    engine_host: &EngineHost,
+    directory: &Path,
+    archive: &Path,
+    account: Option<&Account>,
+) -> Result<String> {
     let program = machine::program("podman").context("podman is not installed")?;
     std::fs::write(configuration(directory), configuration_text(account))?;
     let podman = Podman { program, directory, account };
-    podman.make_places(house)?;
-    let mut import = house.entrance.command(&podman.command(&["import", "--quiet", "-", image::NAME]));
+    podman.make_places(engine_host)?;
+    let mut import = engine_host.entrance.command(&podman.command(&["import", "--quiet", "-", image::NAME]));
     succeed(import.stdin(File::open(archive)?)).context("importing the image")?;
     let (log, address) = (directory.join("podman.log"), format!("unix://{RUN_ROOT}/podman.sock"));
-    let mut service = spawn(house, &podman.command(&["system", "service", "--time", "0", &address]), &log)?;
-    answers(&mut service, || house.entrance.command(&podman.remote(&address)), &log)?;
+    let mut service = spawn(engine_host, &podman.command(&["system", "service", "--time", "0", &address]), &log)?;
+    answers(&mut service, || engine_host.entrance.command(&podman.remote(&address)), &log)?;
     Ok(address)
 }
 
@@ -52,8 +57,8 @@ struct Podman<'a> {
 }
 
 impl Podman<'_> {
-    /// Makes the directories that it writes to, for whoever it runs as. The one that ends with the house is made there.
-    fn make_places(&self, house: &House) -> Result<()> {
+    /// Makes the directories that it writes to, for whoever it runs as. The one that ends with the engine host is made there.
+    fn make_places(&self, engine_host: &EngineHost) -> Result<()> {
         std::fs::create_dir(root(self.directory))?;
         let mut make = Command::new("install");
         make.args(["-d", "-m", "700"]);
@@ -61,7 +66,7 @@ impl Podman<'_> {
             chown(root(self.directory), Some(*uid), Some(*gid))?;
             make.args(["-o", &uid.to_string(), "-g", &gid.to_string()]);
         }
-        succeed(&mut house.entrance.command(make.arg(RUN_ROOT)))
+        succeed(&mut engine_host.entrance.command(make.arg(RUN_ROOT)))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

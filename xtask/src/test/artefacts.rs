@@ -8,7 +8,7 @@ use crate::cargo::{self, Executable};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::TargetKind;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Its directory.
@@ -20,8 +20,9 @@ pub(super) const SUITES: &[&str] = &["contract", "security", "faults", "doors", 
 /// The suite that runs only among engines, and only as root.
 pub(super) const AMONG_ENGINES: &str = "engines";
 
-/// Test programs of crates that need engines: package and target.
-pub(super) const ENGINE_TESTS: &[(&str, &str)] = &[("box-docker", "engines"), ("box-nsjail", "jail")];
+/// Test programs of crates that need engines: directory of the package, and target.
+pub(super) const ENGINE_TESTS: &[(&str, &str)] =
+    &[("crates/backends/docker", "engines"), ("crates/backends/nsjail", "jail")];
 
 /// Far more than a build needs; only a hang is ended by it.
 const BUILD_TIME_MAX: Duration = Duration::from_hours(1);
@@ -64,11 +65,13 @@ pub(super) fn build(proof: &mut Proof) -> Result<Artefacts> {
     let strongbox = built.iter().find(|it| it.kind == TargetKind::Bin && it.target == "strongbox");
     let strongbox = strongbox.context("no program strongbox was built")?.path.clone();
     let tests: Vec<&Executable> = built.iter().filter(|it| it.kind == TargetKind::Test).collect();
-    let of_suites = tests.iter().filter(|it| it.package == SUITES_DIRECTORY);
+    let of_suites = tests.iter().filter(|it| it.package == Path::new(SUITES_DIRECTORY));
     let suites: BTreeMap<_, _> = of_suites.map(|it| (it.target.clone(), it.path.clone())).collect();
     // A suite that no stage runs would be a proof that nobody asks for, and a missing one a proof that we only claim.
     ensure!(suites.keys().eq(sorted(SUITES)), "the suites are {:?}, but the stages run {SUITES:?}", suites.keys());
-    let is_engine_test = |it: &&&Executable| ENGINE_TESTS.contains(&(it.package.as_str(), it.target.as_str()));
+    let is_engine_test = |it: &&&Executable| {
+        ENGINE_TESTS.iter().any(|(package, target)| it.package == Path::new(package) && it.target == *target)
+    };
     let engine_tests: Vec<PathBuf> = tests.iter().filter(is_engine_test).map(|it| it.path.clone()).collect();
     ensure!(engine_tests.len() == ENGINE_TESTS.len(), "of {ENGINE_TESTS:?} only {engine_tests:?} were built");
     Ok(Artefacts { strongbox, suites, engine_tests, warnings })

@@ -47,7 +47,8 @@ pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
     if let Err(error) = install(proof, &packages) {
         return Ok(Verdict::not_installed("the packages of E2B", &error));
     }
-    let servers = Servers::start(&proof.artefacts()?.strongbox)?;
+    let (_, image) = Engines::prepare(&proof.target)?;
+    let servers = Servers::start(&proof.artefacts()?.strongbox, &image)?;
     let mut endings = Vec::new();
     for drivers in in_turn(proof, &packages, &servers) {
         endings.extend(proof.stream_all(drivers, DRIVERS_TIME_MAX)?);
@@ -77,7 +78,7 @@ pub(super) fn on_docker(proof: &mut Proof) -> Result<Verdict> {
         Ok(engines) => engines,
         Err(error) => return Ok(Verdict::Skipped(format!("no engines: {error:#}"))),
     };
-    if !engines.has_docker() {
+    if !engines.has(Engine::Docker) {
         return Ok(Verdict::Skipped(engines.missing().join("; ")));
     }
     let mut command = run::mortal(proof.root.join("tests/clients/e2b/on-docker"));
@@ -125,7 +126,8 @@ fn python(version: &str) -> Environment {
     Environment::new(&format!("e2b-{version}"), &[&format!("e2b=={version}")])
 }
 
-fn interpreter() -> Environment {
+/// The newest packages and code interpreter.
+pub(super) fn interpreter() -> Environment {
     Environment::new("e2b-code-interpreter", INTERPRETER)
 }
 

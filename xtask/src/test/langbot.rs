@@ -1,10 +1,12 @@
-//! `langbot-clients` and `langbot-app`: the real LangBot SDK in four versions, and two whole LangBots, against our server.
+//! `langbot-clients`, `langbot-engines` and `langbot-app`: the real LangBot SDK in five versions, and two whole LangBots, against
+//! Strongbox.
 //!
 //! The drivers in `tests/clients/langbot` say what must hold; here they get what they need: an environment with one
 //! version of the SDK each, a server, and a directory.
 
 use super::server::Server;
-use super::{Proof, Verdict};
+use super::{Proof, Verdict, suites};
+use crate::engines::{Engine, Engines, NSJAIL_VARIABLE, nsjail};
 use crate::python::Environment;
 use crate::run::{self, Ending};
 use crate::{cargo, machine};
@@ -15,7 +17,13 @@ use std::process::Command;
 use std::time::Duration;
 
 /// The versions of the SDK that stand for its families; what was the reason for each is in `docs/langbot.md`.
-pub(super) const SDKS: &[&str] = &["0.4.2b4", "0.4.13", "0.5.5", "0.7.18"];
+pub(super) const SDKS: &[&str] = &["0.4.2b4", "0.4.13", LONG_MESSAGES, "0.5.5", "0.7.18"];
+
+/// The version that does not report itself, like older ones, but accepts longer messages. Its commands are in every run.
+const LONG_MESSAGES: &str = "0.4.17";
+
+/// The cases of commands, which may have long answers.
+const OF_COMMANDS: &str = "execs/";
 
 /// Of versions from oldest to newest: all in a full run, else the oldest and the newest.
 pub(super) fn chosen<'a>(proof: &Proof, versions: &[&'a str]) -> Vec<&'a str> {
@@ -34,8 +42,15 @@ const APPS: &[&str] = &["4.10.8", "4.11.2"];
 /// Sessions that the clients of all versions may have at the same time.
 const CONFIG: &str = r#"{"limits": {"max_sessions": 400, "max_managed_processes": 400}}"#;
 
+/// The first tests of LangBot's Box, and those of them that need a whole LangBot.
+const SEEDS: &[&str] = &["main.py", "seeds/", "specs/attachments_that_only_their_owner_may_read"];
+const SEEDS_OF_APP: &[&str] = &["app/main.py", "app/the_box", "app/the_exec"];
+
 /// One driver with all its cases.
 const DRIVER_TIME_MAX: Duration = Duration::from_mins(10);
+
+/// The same for the seed tests on engines, which take longer per box.
+const ENGINES_TIME_MAX: Duration = Duration::from_mins(15);
 
 /// The real SDK over WebSocket and over stdio.
 pub(super) fn clients(proof: &mut Proof) -> Result<Verdict> {
@@ -43,19 +58,69 @@ pub(super) fn clients(proof: &mut Proof) -> Result<Verdict> {
         return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this".into()));
     }
     let versions = chosen(proof, SDKS);
-    let wanted = versions.iter().map(|version| sdk(version)).collect();
+    let also = (!versions.contains(&LONG_MESSAGES)).then_some(LONG_MESSAGES);
+    let wanted = versions.iter().chain(&also).map(|version| sdk(version)).collect();
     if let Err(error) = install(proof, wanted) {
         return Ok(Verdict::not_installed("the LangBot SDK", &error));
     }
+    let nsjail = match nsjail::find() {
+        Ok(program) => program,
+        Err(error) => return Ok(Verdict::not_installed("nsjail", &error)),
+    };
     let strongbox = proof.artefacts()?.strongbox;
     // One server for clients of all ages at the same time: it has to tell them apart.
     let server = start(&strongbox)?;
     let mut endings = Vec::new();
     for version in versions {
-        let drivers = ["ws", "stdio"].map(|transport| driver(proof, &server, version, transport, &strongbox));
+        let drivers = ["ws", "stdio"].map(|transport| {
+            let mut command = driver(proof, &server, version, transport, &strongbox);
+            command.env(NSJAIL_VARIABLE, &nsjail);
+            command
+        });
         endings.extend(proof.stream_all(drivers.into(), DRIVER_TIME_MAX)?);
     }
+    if let Some(version) = also {
+        let mut command = driver(proof, &server, version, "ws", &strongbox);
+        command.arg(OF_COMMANDS);
+        endings.push(proof.stream(command, DRIVER_TIME_MAX)?);
+    }
     finish(proof, server, &endings)
+}
+
+/// LangBot's own Box tests on the engines that they were written for.
+pub(super) fn on_engines(proof: &mut Proof) -> Result<Verdict> {
+    if !machine::is_root() {
+        return Ok(Verdict::Skipped("not root; engines of our own need it".into()));
+    }
+    let app = app_of(APPS.last().context("the list of versions is empty")?);
+    let (python, app) = match (newest_sdk(), app.ensure()) {
+        (Ok(python), Ok(())) => (python, app.program("python")),
+        (Err(error), _) | (_, Err(error)) => return Ok(Verdict::not_installed("LangBot", &error)),
+    };
+    let engines = match Engines::start(&proof.target, &Engine::ALL) {
+        Ok(engines) => engines,
+        Err(error) => return Ok(Verdict::Skipped(format!("no engines: {error:#}"))),
+    };
+    for reason in engines.missing() {
+        proof.skip(reason.clone());
+    }
+    let strongbox = proof.artefacts()?.strongbox;
+    let on = |engine: Engine, python: &Path, arguments: &[&str]| {
+        let mut command = run::mortal(drivers(proof).join("on-engine"));
+        command.args([&strongbox, python]).arg(engine.name()).args(arguments);
+        command
+    };
+    let started = Engine::ALL.into_iter().filter(|engine| engines.has(*engine));
+    let commands: Vec<Command> =
+        started.flat_map(|engine| [on(engine, &python, SEEDS), on(engine, &app, SEEDS_OF_APP)]).collect();
+    let enter = |mut command: Command| {
+        cargo::without_cargo_traces(&mut command);
+        engines.enter(&command)
+    };
+    let commands = commands.into_iter().map(enter).collect();
+    let verdict = suites::run(proof, ENGINES_TIME_MAX, commands);
+    engines.stop()?;
+    verdict
 }
 
 /// Whole LangBots, one after the other, each with a server of its own: a server knows one instance.
@@ -124,8 +189,8 @@ fn app_of(version: &str) -> Environment {
 
 /// Every environment that the stages of LangBot use in this run.
 pub(super) fn environments(proof: &Proof) -> Vec<Environment> {
-    let sdks = chosen(proof, SDKS).into_iter().map(sdk);
-    sdks.chain(APPS.iter().map(|version| app_of(version))).collect()
+    let sdks = SDKS.iter().filter(|version| **version == LONG_MESSAGES || chosen(proof, SDKS).contains(version));
+    sdks.map(|version| sdk(version)).chain(APPS.iter().map(|version| app_of(version))).collect()
 }
 
 /// A server for clients of all versions at once.
@@ -134,7 +199,7 @@ fn start(strongbox: &Path) -> Result<Server> {
     let (config, state) = (place.path().join("config.toml"), place.path().join("state"));
     std::fs::write(&config, format!("langbot.allowed_mount_roots = ['{}']\n", place.path().display()))?;
     Server::start(strongbox, place, |command| {
-        command.args(["box", "--host", "127.0.0.1", "--ws-control-port", "0"]);
+        command.args(["box", "--host", "127.0.0.1", "--ws-control-port", "0", "--on-stop", "destroy-all"]);
         command.env("STRONGBOX_STATE_DIR", state).env("STRONGBOX_CONFIG", config);
         command.env("LANGBOT_BOX_CONFIG", CONFIG);
     })
@@ -193,8 +258,11 @@ pub(super) fn install(proof: &mut Proof, wanted: Vec<Environment>) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::Verdict;
+    use crate::cargo::metadata;
+    use cargo_metadata::Metadata;
     use std::collections::BTreeSet;
     use std::path::{Path, PathBuf};
+    use std::sync::LazyLock;
 
     fn root() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -229,5 +297,54 @@ mod tests {
         assert!(named.len() > 20, "the table was not read: {named:?}");
         let invented: Vec<&String> = named.difference(&known).collect();
         assert!(invented.is_empty(), "no driver has these cases: {invented:?}");
+        let rust = rust_tests(&table);
+        assert!(rust.len() > 20, "the table was not read: {rust:?}");
+        let invented: Vec<_> = rust.iter().filter(|(place, file, test)| !has_test(place, file, test)).collect();
+        assert!(invented.is_empty(), "there are no such tests: {invented:?}");
+    }
+
+    /// Where each Rust test of the table is said to be, its file and its name.
+    fn rust_tests(table: &str) -> BTreeSet<(&str, &str, &str)> {
+        let rows = table.lines().filter(|line| line.starts_with("| `test_"));
+        let tests = rows.flat_map(|line| {
+            let parts: Vec<&str> = line.split('`').collect();
+            let named = parts.windows(2).filter_map(|pair| Some((pair[0].split_once(".rs::")?, pair[1])));
+            let named = named.map(|((file, test), after)| {
+                let place =
+                    after.strip_prefix(" (").and_then(|rest| rest.split_once(')')).map_or("", |(place, _)| place);
+                (place, file, test)
+            });
+            named.collect::<Vec<_>>()
+        });
+        tests.collect()
+    }
+
+    /// The directory of a crate.
+    fn directory_of(package: &str) -> PathBuf {
+        static METADATA: LazyLock<Metadata> = LazyLock::new(|| metadata().expect("cargo knows the workspace"));
+        let packages = METADATA.workspace_packages();
+        let found = packages.iter().find(|it| it.name == package).and_then(|it| it.manifest_path.parent());
+        found.unwrap_or_else(|| panic!("there is no crate {package}")).into()
+    }
+
+    /// Whether a file below a crate, or of the doors suite, has a function of this name.
+    fn has_test(place: &str, file: &str, test: &str) -> bool {
+        let top = if place == "doors" { root().join("tests/tests/doors") } else { directory_of(place) };
+        let file = format!("{file}.rs");
+        // Cases of real engines are defined by a macro.
+        let definitions = [format!("fn {test}("), format!("case!({test},")];
+        let is_defined = |text: &str| definitions.iter().any(|definition| text.contains(definition));
+        let mut waiting = vec![top];
+        while let Some(directory) = waiting.pop() {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    waiting.push(path);
+                } else if path.ends_with(&file) && std::fs::read_to_string(&path).is_ok_and(|text| is_defined(&text)) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 }

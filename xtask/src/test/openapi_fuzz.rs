@@ -28,7 +28,7 @@ const FUZZ_TIME_MAX: Duration = Duration::from_mins(20);
 pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
     let environment = environment();
     if let Err(error) = environment.ensure() {
-        return Ok(Verdict::Skipped(format!("schemathesis cannot be installed: {error:#}")));
+        return Ok(Verdict::not_installed("schemathesis", &error));
     }
     let strongbox = proof.artefacts()?.strongbox;
     let (server, token) = start(&strongbox)?;
@@ -90,7 +90,7 @@ fn token(strongbox: &Path, state: &Path, config: &Path) -> Result<String> {
 }
 
 /// A server whose sessions go soon: they are made at random, and must not fill the machine.
-fn start(strongbox: &Path) -> Result<(Server, String)> {
+pub(super) fn start(strongbox: &Path) -> Result<(Server, String)> {
     let place = Server::place()?;
     let (config, state) = (place.path().join("config.toml"), place.path().join("state"));
     std::fs::write(place.path().join(HOOKS_MODULE).with_extension("py"), HOOKS)?;

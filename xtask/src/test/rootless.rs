@@ -30,7 +30,7 @@ pub(super) const STAGING_PREFIX: &str = "strongbox-suites-";
 pub(super) struct TestUser {
     pub(super) uid: u32,
     pub(super) gid: u32,
-    home: PathBuf,
+    pub(super) home: PathBuf,
 }
 
 impl TestUser {

@@ -63,7 +63,7 @@ fn why_not_here() -> Option<String> {
 /// The machine: two processors, no network, its console on our output. It ends instead of starting again.
 fn machine_command(kernel: &Path, initramfs: &Path) -> Command {
     let mut command = Command::new("qemu-system-x86_64");
-    command.args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "1024", "-no-reboot", "-nic", "none"]);
+    command.args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "2048", "-no-reboot", "-nic", "none"]);
     // Not `-nographic`: with it the firmware writes to the console too, and clears the reader's screen.
     command.args(["-display", "none", "-monitor", "none", "-serial", "stdio"]);
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);

@@ -26,9 +26,13 @@ const ARROWS: &[(&str, Sees)] = &[
     ("box-e2b", Sees::Only(&["box-core", "box-e2b-wire", "box-host", "box-wire", "box-agent-image"])),
     ("box-store", Sees::Only(&["box-core", "box-wire"])),
     ("box-skills", Sees::Only(&["box-core"])),
-    ("box-mcp", Sees::Only(&["box-core", "box-wire"])),
-    ("box-server", Sees::Only(&["box-core", "box-e2b-wire", "box-skills", "box-wire"])),
+    ("door-http", Sees::Only(&["box-core", "box-wire"])),
+    ("door-rest", Sees::Only(&["box-core", "box-skills", "box-wire", "door-http"])),
+    ("door-langbot", Sees::Only(&["box-core", "box-skills", "box-wire", "door-http"])),
+    ("door-e2b", Sees::Only(&["box-core", "box-e2b-wire", "box-wire", "door-http"])),
+    ("door-mcp", Sees::Only(&["box-core", "box-wire"])),
     ("box-cli", Sees::AllBut(&["box-agent"])),
+    ("box-older", Sees::Only(&["box-core", "box-host", "box-images", "box-native", "box-store", "box-wire"])),
     ("box-tests", Sees::AllBut(&[])),
     ("box-benches", Sees::AllBut(&[])),
     ("xtask", Sees::Only(&[])),
@@ -151,7 +155,7 @@ mod tests {
     const MEMBERS: &[&str] = &["box-wire", "box-agent", "box-core", "box-native", "box-cli"];
 
     #[test]
-    fn the_house_as_drawn_passes() {
+    fn the_graph_as_drawn_passes() {
         let drawn = [
             ("box-agent", "box-wire"),
             ("box-core", "box-wire"),

@@ -27,8 +27,10 @@ from suite import CASES, Suite, describe  # noqa: E402
 # A server without tokens takes any key of this form.
 KEY = "e2b_" + "0" * 40
 
-# What a sandbox usually has: a user and root that have names, git, directories that outlive it, and a backend that can save it.
-SANDBOX = {"users", "git", "volumes", "saving"}
+# What a sandbox usually has: a user and root that have names, git, directories that outlive it, a backend that can save it, a
+# template `roomy` with a disk that is larger than its memory, the packages of a machine with pip and apt, and an image of the
+# tests that callers may name.
+SANDBOX = {"users", "git", "volumes", "saving", "roomy", "packages", "image"}
 
 # Calls of the blocking form that may be on their way at the same time.
 THREADS_MAX = 64

@@ -1,6 +1,6 @@
 """Starts a whole LangBot, pointed at a running Box server, and has it use the box.
 
-    app/main.py --url ws://127.0.0.1:5410 --directory DIR
+    app/main.py --url ws://127.0.0.1:5410 --directory DIR [part of a name]...
 
 LangBot is built by its own start-up code: configuration, database, box service with its start-up checks, tools, web
 server. What needs a model, a chat platform or the network is left out: no pipeline answers a message here, the plugin
@@ -10,13 +10,15 @@ service's exec, the agent's tools, the MCP loader.
 
 import argparse
 import asyncio
+import base64
 import os
 import shutil
 import sys
 from importlib.metadata import version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(os.path.dirname(HERE)))
+# What all drivers share, and the connection of the SDK's drivers.
+sys.path[:0] = [os.path.dirname(os.path.dirname(HERE)), os.path.dirname(HERE)]
 
 from suite import CASES, Suite, case, equal, holds, until  # noqa: E402
 
@@ -93,6 +95,8 @@ async def the_exec_tool_of_an_agent_works(app, _):
     query = await query_of(app)
     result = await app.box_service.execute_tool({"command": "echo service-path; pwd"}, query)
     equal((result["ok"], result["status"], result["stdout"]), (True, "completed", "service-path\n/workspace"), "result")
+    sessions = {it["session_id"] for it in await app.box_service.get_sessions(await context_of(app))}
+    holds(result["session_id"] in sessions, f"the command ran in {result['session_id']}, of {sessions}")
     result = await app.box_service.execute_tool({"command": "sleep 60", "timeout_sec": 1}, query)
     equal((result["ok"], result["status"]), (False, "timed_out"), "result")
     result = await app.box_service.execute_tool({"command": "echo again"}, await query_of(app))
@@ -108,9 +112,36 @@ async def files_of_the_workspace_stay_between_commands(app, _):
 
 
 @case()
+async def attachments_reach_the_box_and_answers_come_back(app, _):
+    """LangBot's own transfer: it writes into the workspace with directories of mode 0700 and files of mode 0600."""
+    from langbot_plugin.api.entities.builtin.platform.message import File, MessageChain
+
+    for turn in ["first", "second"]:
+        query = await query_of(app)
+        content = base64.b64encode(f"words of the {turn}".encode()).decode()
+        object.__setattr__(query, "message_chain", MessageChain([File(name=f"{turn}.txt", base64=content)]))
+        written = await app.box_service.materialize_inbound_attachments(query)
+        equal([it["name"] for it in written], [f"{turn}.txt"], "attachments")
+        inbox = written[0]["path"]
+        outbox = os.path.dirname(inbox).replace("/inbox/", "/outbox/")
+        command = f"mkdir -p {outbox} && tr a-z A-Z < {inbox} > {outbox}/{turn}.txt && chmod 600 {outbox}/{turn}.txt"
+        result = await app.box_service.execute_tool({"command": command}, query)
+        equal((result["ok"], result["stderr"]), (True, ""), "the command")
+        found = await app.box_service.collect_outbound_attachments(query)
+        equal([it["name"] for it in found], [f"{turn}.txt"], "answers")
+        answer = base64.b64decode(found[0]["base64"].split(",")[-1]).decode()
+        equal(answer, f"WORDS OF THE {turn.upper()}", "the answer")
+        # Nothing may be left for the next message, and nothing that only another owner could remove.
+        equal(await app.box_service.collect_outbound_attachments(query), [], "answers that were collected")
+
+
+@case()
 async def sessions_are_listed(app, _):
-    sessions = await app.box_service.get_sessions(await context_of(app))
-    holds(any(it["session_id"] == "person_1-2" for it in sessions), f"sessions are {sessions}")
+    context = await context_of(app)
+    spec = {"cmd": "true", "session_id": "person_3:4", "workdir": "/workspace"}
+    await app.box_service.execute_in_context(context, spec)
+    sessions = await app.box_service.get_sessions(context)
+    holds(any(it["session_id"] == "person_3-4" for it in sessions), f"sessions are {sessions}")
 
 
 @case(limit_sec=150)
@@ -163,8 +194,32 @@ async def the_web_api_answers_about_the_box(app, _):
     await until(still_available, "the box is still available")
 
 
+@case()
+async def a_disposed_box_service_leaves_no_session(app, directory):
+    """The last case: LangBot tells the box that it stops. Whoever asks then, in its place, finds nothing."""
+    context = await context_of(app)
+    spec = {"cmd": "true", "session_id": "person_5:6", "workdir": "/workspace"}
+    await app.box_service.execute_in_context(context, spec)
+    holds(await app.box_service.get_sessions(context), "there is no session that could go")
+    app.box_service.dispose()
+
+    async def is_told():
+        return app.box_service._shutdown_task is not None and app.box_service._shutdown_task.done()
+
+    await until(is_told, "LangBot has shut the box down")
+    from link import Link
+
+    link = await Link.open_websocket(os.environ["BOX__RUNTIME__ENDPOINT"], instance=context.instance_uuid)
+    try:
+        box = link.box(context.workspace_uuid, context.placement_generation)
+        equal(await box.get_sessions(), [], "sessions")
+    finally:
+        await link.close()
+
+
 async def run(options) -> int:
-    suite = Suite(f"langbot-app-{version('langbot')}", options.filters)
+    name = f"langbot-app-{version('langbot')}"
+    suite = Suite(f"{name}-{options.name}" if options.name else name, options.filters)
     from langbot.pkg.core import boot
     from langbot.pkg.core.bootutils import files
 
@@ -182,6 +237,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
     parser.add_argument("--directory", required=True)
+    parser.add_argument("--name", help="what the suite is also called, after its version")
     parser.add_argument("filters", nargs="*")
     options = parser.parse_args()
     options.directory = os.path.realpath(options.directory)

@@ -3,7 +3,7 @@
 import datetime as dt
 import os
 
-from suite import case, equal, holds, raises
+from suite import Skip, case, equal, holds, raises
 
 
 def grant(box, **fields):
@@ -135,3 +135,29 @@ async def readiness_is_told_with_every_check(box, ground):
         }
         holds(wanted <= set(found["checks"]), f"checks are {found['checks']}")
         equal(found["ready"], all(found["checks"].values()), "ready")
+
+
+@case("admission")
+async def a_grant_opens_the_sandbox_where_nsjail_holds_it(box, ground):
+    from ground import get
+    from langbot_plugin.box.errors import BoxAdmissionError
+
+    program = os.environ.get("STRONGBOX_TEST_NSJAIL")
+    if not program:
+        raise Skip("no nsjail here; the stage langbot-clients has one")
+    variables = {
+        "STRONGBOX_BACKEND": "nsjail",
+        "STRONGBOX_NSJAIL_PROGRAM": program,
+        "LANGBOT_BOX_ALLOW_UNSAFE_SOFT_STORAGE_LIMITS": "1",
+    }
+    async with ground.fresh(config(ground, box), **variables) as link:
+        status, _, text = await get(f"{link.relay_base}/readyz")
+        equal(status, 200, f"status of {text}")
+        own = link.box()
+        spec = own.spec("echo granted", session_id="global", workdir="/workspace")
+        await raises(BoxAdmissionError, own.execute(spec))
+        await own.upsert_sandbox_admission_grant(grant(own))
+        result = await own.execute(spec)
+        equal((result.exit_code, result.stdout.strip()), (0, "granted"), "result")
+        await own.revoke_sandbox_admission_grant(revocation(own, 1))
+        await raises(BoxAdmissionError, own.execute(spec))

@@ -41,6 +41,8 @@ async def a_session_has_every_field_in_its_form(box, ground):
         (box.name("s"), "alpine:latest", "idle"),
         "session",
     )
+    equal(session["backend_name"], (await box.get_backend_info())["name"], "backend_name")
+    holds(box.name("s") in [it["session_id"] for it in await box.get_sessions()], "it is not listed")
     for key in ["created_at", "last_used_at"]:
         holds(TIME.fullmatch(session[key]), f"{key} is {session[key]}")
 

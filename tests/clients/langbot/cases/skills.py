@@ -6,6 +6,7 @@ import zipfile
 
 from langbot_plugin.box.errors import BoxValidationError
 
+from link import VERSION
 from suite import case, equal, holds, raises
 
 # Long enough for several parts of an upload, and not so regular that it looks like a bomb.
@@ -118,6 +119,28 @@ async def a_directory_is_scanned(box, ground):
     await box.delete_skill(name)
 
 
+@case("skills", "legacy")
+async def a_skill_that_was_prepared_in_the_workspace_is_registered(box, ground):
+    """`register_skill` of LangBot up to 4.10.6: scan the directory that the agent wrote, and create a skill from it."""
+    place = os.path.join(ground.directory, box.name("host"))
+    name = own_name(box, "registered")
+    write = "mkdir -p own/data && printf '%s' \"$TEXT\" > own/SKILL.md && echo data > own/data/file"
+    result = await box.run(write, host_path=place, workdir="/workspace", env={"TEXT": manifest(name)})
+    equal((result.exit_code, result.stderr), (0, ""), "preparing it")
+    package = os.path.join(place, "own")
+    found = await box.scan_skill_directory(package)
+    equal((found["name"], found["package_root"]), (name, package), "scanned")
+    fields = {it: found[it] for it in ["display_name", "description", "instructions"]}
+    made = await box.create_skill({"name": name, "package_root": package} | fields)
+    holds(made["package_root"] != package and made["instructions"] == "hello\n", f"the skill is {made}")
+    equal((await box.read_skill_file(name, "data/file"))["content"], "data\n", "a file of it")
+    await box.delete_skill(name)
+    holds(os.path.isfile(os.path.join(package, "SKILL.md")), "deleting the skill removed what it was made from")
+    for outside in ["/etc", "/root"]:
+        await raises(BoxValidationError, box.scan_skill_directory(outside), "blocked for security")
+    await raises(BoxValidationError, box.create_skill({"name": name, "package_root": "/srv"}), "cannot be used")
+
+
 @case("skills")
 async def a_zip_is_previewed_and_installed(box, ground):
     name = own_name(box, "zipped")
@@ -144,22 +167,62 @@ async def any_file_name_of_a_zip_becomes_a_name(box, ground):
         await box.delete_skill(name)
 
 
+async def worded(awaitable, text: str):
+    """Holds that a call is refused with exactly this text, as LangBot shows it."""
+    mark = "BoxValidationError: "
+    error = await raises(BoxValidationError, awaitable, mark)
+    equal(str(error).split(mark, 1)[1], text, "text")
+
+
 @case("skills")
 async def errors_are_worded_as_langbot_shows_them(box, ground):
-    name = own_name(box, "worded")
+    name, other = own_name(box, "worded"), own_name(box, "other")
     letters = "Skill name can only contain letters, numbers, hyphens and underscores"
-    await raises(BoxValidationError, box.create_skill(skill("a b")), letters)
-    await raises(BoxValidationError, box.create_skill(skill("x" * 65)), "Skill name cannot exceed 64 characters")
+    await worded(box.create_skill(skill("")), "Skill name is required")
+    await worded(box.create_skill(skill("a b")), letters)
+    await worded(box.create_skill(skill("x" * 65)), "Skill name cannot exceed 64 characters")
+    await worded(box.delete_skill(name), f'Skill "{name}" not found')
     made = await box.create_skill(skill(name))
-    await raises(BoxValidationError, box.read_skill_file(name, "missing"), "Skill file not found: missing")
-    await raises(BoxValidationError, box.list_skill_files(name, "missing"), "Skill directory not found: missing")
+    root = made["package_root"]
+    store = os.path.dirname(root)
+    await worded(box.create_skill(skill(name)), f'Skill with name "{name}" already exists')
+    os.mkdir(os.path.join(store, other))
+    await worded(box.create_skill(skill(other)), f"Skill directory already exists: {os.path.join(store, other)}")
+    os.rmdir(os.path.join(store, other))
+    await worded(box.update_skill(name, {"name": other}), "Renaming skills is not supported")
+    fixed = "Updating package_root is not supported; recreate the skill to import a different package"
+    await worded(box.update_skill(name, {"package_root": store}), fixed)
+    await worded(box.read_skill_file(name, "missing"), "Skill file not found: missing")
+    await worded(box.list_skill_files(name, "missing"), "Skill directory not found: missing")
+    await worded(box.read_skill_file(name, "/etc/passwd"), "path must be relative to the skill package root")
+    await worded(box.write_skill_file(name, "../x", "x"), "path must stay within the skill package root")
+    os.symlink("/etc/passwd", os.path.join(root, "passwd"))
+    await worded(box.read_skill_file(name, "passwd"), "path must stay within the skill package root")
+    with open(os.path.join(root, "binary"), "wb") as file:
+        file.write(b"\xff\xfe")
+    is_of_0_4 = VERSION.startswith("0.4.")
+    text = "Skill file is not valid UTF-8 text: binary" if is_of_0_4 else "Skill file binary is not valid UTF-8 text"
+    await worded(box.read_skill_file(name, "binary"), text)
     for number in [0, -1]:
         call = box.list_skill_files(name, max_entries=number)
-        await raises(BoxValidationError, call, "max_entries must be a positive integer")
-    call = box.update_skill(name, {"package_root": os.path.dirname(made["package_root"])})
-    await raises(BoxValidationError, call, "Updating package_root is not supported; recreate the skill")
-    missing = os.path.join(os.path.dirname(made["package_root"]), box.prefix)
-    await raises(BoxValidationError, box.scan_skill_directory(missing), f"Directory does not exist: {missing}")
+        await worded(call, "max_entries must be a positive integer")
+    missing = os.path.join(store, box.prefix)
+    await worded(box.scan_skill_directory(missing), f"Directory does not exist: {missing}")
+    empty = os.path.join(store, own_name(box, "empty"))
+    os.mkdir(empty)
+    text = f"No SKILL.md found in {empty} or its subdirectories (max depth: 2)"
+    await worded(box.scan_skill_directory(empty), text)
+    os.rmdir(empty)
+    both = archive({"a/SKILL.md": manifest(own_name(box, "a")), "b/SKILL.md": manifest(own_name(box, "b"))})
+    given = {"filename": "both.zip", "target_suffix": box.prefix}
+    text = "Multiple skills found. Please choose one or more source_paths: a, b"
+    await worded(box.install_skill_zip(both, **given), text)
+    call = box.install_skill_zip(both, **given, source_paths=["c"])
+    await worded(call, 'Invalid source_path "c". Available: a, b')
+    await worded(box.preview_skill_zip(b"", **given), "Uploaded file is empty")
+    await worded(box.preview_skill_zip(b"this is no zip", **given), "Uploaded file must be a valid .zip archive")
+    unsafe = archive({"../evil/SKILL.md": manifest("evil")})
+    await worded(box.preview_skill_zip(unsafe, **given), "Archive contains an unsafe path: ../evil/SKILL.md")
     await box.delete_skill(name)
 
 

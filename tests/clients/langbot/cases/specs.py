@@ -89,6 +89,40 @@ async def a_working_directory_follows_the_mount_path(box, ground):
 
 
 @case()
+async def attachments_that_only_their_owner_may_read_come_and_go(box, ground):
+    """What LangBot does with the files of a message: directories that only it enters, files that only it reads. Twice, because
+    the first box may have left something that the second cannot use."""
+    place = os.path.join(ground.directory, box.name("host"))
+    os.makedirs(place)
+    for turn in ["one", "two"]:
+        inbox, outbox = (os.path.join(place, name, turn) for name in ["inbox", "outbox"])
+        for directory in [os.path.dirname(inbox), inbox, os.path.dirname(outbox), outbox]:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            os.chmod(directory, 0o700)
+        with open(os.open(os.path.join(inbox, "report"), os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(f"words of {turn}")
+        command = f"tr a-z A-Z < inbox/{turn}/report > outbox/{turn}/answer && chmod 600 outbox/{turn}/answer"
+        result = await box.run(command, session=turn, host_path=place, workdir="/workspace")
+        equal((result.exit_code, result.stderr), (0, ""), f"turn {turn}")
+        answer = os.path.join(outbox, "answer")
+        with open(answer) as file:
+            equal(file.read(), f"WORDS OF {turn.upper()}", "the answer")
+        for path in [place, inbox, os.path.join(inbox, "report"), outbox, answer]:
+            equal(os.lstat(path).st_uid, os.geteuid(), f"the owner of {path}")
+        await box.delete_session(box.name(turn))
+        os.remove(answer)
+
+
+@case()
+async def a_working_directory_below_the_mount_path_is_allowed(box, ground):
+    place = os.path.join(ground.directory, box.name("host"))
+    os.makedirs(os.path.join(place, "src"))
+    result = await box.run("pwd; echo made > here", host_path=place, mount_path="/project", workdir="/project/src")
+    equal((result.exit_code, result.stdout), (0, "/project/src"), "result")
+    equal(os.listdir(os.path.join(place, "src")), ["here"], "the directory on the host")
+
+
+@case()
 async def a_working_directory_outside_the_mount_is_refused(box, ground):
     place = os.path.join(ground.directory, box.name("host"))
     for mode in ["ro", "rw"]:
@@ -220,6 +254,16 @@ async def fields_of_every_version_are_accepted(box, ground):
 
 
 @case()
+async def another_directory_of_the_host_conflicts(box, ground):
+    first, second = (os.path.join(ground.directory, box.name(name)) for name in ["first", "second"])
+    for place in [first, second]:
+        os.makedirs(place)
+    equal((await box.run("pwd", host_path=first, workdir="/workspace")).stdout, "/workspace", "the first")
+    spec = box.spec("true", host_path=second, workdir="/workspace")
+    await raises(BoxSessionConflictError, box.execute(spec), f"already exists with host_path={first}")
+
+
+@case()
 async def a_conflict_names_the_field_and_its_value(box, ground):
     place = os.path.join(ground.directory, box.name("host"))
     os.makedirs(place)
@@ -249,6 +293,7 @@ async def a_conflict_names_the_field_and_its_value(box, ground):
 async def unknown_fields_are_refused_unless_the_client_sends_a_skill_name(box, ground):
     """Clients from 0.7.13 on never send the key and count on the refusal; those before always do."""
     spec = {"session_id": box.name("s"), "cmd": "echo ok", "cpu": 2}
-    await raises(ActionCallError, box.raw("box_exec", spec), "Extra inputs are not permitted")
+    for action in ["box_exec", "box_create_session"]:
+        await raises(ActionCallError, box.raw(action, spec), "cpu\n  Extra inputs are not permitted")
     result = await box.raw("box_exec", spec | {"skill_name": None}, 60)
     equal(result["stdout"], "ok", "output")

@@ -21,6 +21,7 @@ class House:
     """Where it is, and what a server in a box needs to know of package registries."""
 
     url: str
+    owner: str
     strongbox: str
     files: str
     env: dict[str, str]
@@ -53,8 +54,10 @@ class House:
         return {"command": command[0], "args": command[1:], "env": self.env | more}
 
     async def put(self, name: str, definition: dict) -> None:
-        """Defines a server and waits until it answers."""
-        await self.must("PUT", f"/v1/mcp/servers/{name}", definition)
+        """Defines a server of the operator, which shares its box with others, and waits until it answers."""
+        given = [key if key in self.env else f"{key}={value}" for key, value in definition["env"].items()]
+        variables = [part for variable in given for part in ("-e", variable)]
+        await self.command("mcp", "add", name, *variables, "--", definition["command"], *definition["args"])
         await self.connected(name)
 
     async def remove(self, name: str) -> None:
@@ -90,9 +93,8 @@ class House:
     async def command(self, *arguments: str) -> str:
         """Runs a command of `strongbox` that must end well, and returns what it writes."""
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            self.strongbox, *arguments, env=os.environ | self.env | {"STRONGBOX_URL": self.url}, stdout=pipe, stderr=pipe
-        )
+        env = os.environ | self.env | {"STRONGBOX_URL": self.owner}
+        process = await asyncio.create_subprocess_exec(self.strongbox, *arguments, env=env, stdout=pipe, stderr=pipe)
         out, err = (text.decode() for text in await process.communicate())
         equal(process.returncode, 0, f"exit code of {arguments}, which said {out} {err}")
         return out

@@ -1,5 +1,8 @@
 // The server under test, past MCP: its REST interface.
 
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
+
 import { holds, until } from "./suite.js";
 
 export class House {
@@ -15,9 +18,11 @@ export class House {
     return JSON.parse(text);
   }
 
-  /** Defines a server from a registry and waits until it answers. */
+  /** Defines a server of the operator, which shares its box with others, and waits until it answers. */
   async put(name, command) {
-    await this.ask("PUT", `/v1/mcp/servers/${name}`, { command: command[0], args: command.slice(1), env: this.env });
+    const variables = Object.keys(this.env).flatMap((key) => ["-e", key]);
+    const env = { ...process.env, ...this.env, STRONGBOX_URL: this.owner };
+    await promisify(execFile)(this.strongbox, ["mcp", "add", name, ...variables, "--", ...command], { env });
     await until(async () => {
       const shown = await this.ask("GET", `/v1/mcp/servers/${name}`);
       holds(shown.status !== "error", `${name} failed: ${JSON.stringify(shown.runtime_info)}`);

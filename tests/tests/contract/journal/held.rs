@@ -8,7 +8,7 @@ use box_core::link::{self, Pacer, Step};
 use box_tests::ground::{marker, shell};
 use box_tests::{Ground, host};
 use box_wire::limits::{JOURNAL_BYTES_MIN, PACERS_PER_EXEC_MAX};
-use box_wire::{Ending, ExecRequest, Exit, Output, SignalScope, StreamName, Taken};
+use box_wire::{Ending, ExecRequest, Exit, Output, ReadPosition, SignalScope, StreamName};
 
 use super::kept::{Kept, exit_of, follow, progress, started, until};
 
@@ -30,7 +30,7 @@ fn held(line: &str) -> ExecRequest {
 }
 
 async fn pace(kept: &Kept, request: &ExecRequest, stdout_bytes: u64) -> Result<Pacer> {
-    let taken = Taken { stdout_bytes, stderr_bytes: 0 };
+    let taken = ReadPosition { stdout_bytes, stderr_bytes: 0 };
     Ok(link::pace(kept.one.backend.dial(&kept.one.handle).await?, request.id.clone(), taken).await?)
 }
 
@@ -128,7 +128,7 @@ async fn output_waits_for_who_takes_all_of_it(ground: Arc<Ground>) -> Result<()>
         let chunk = kept.journal.read(&request.id, StreamName::Stdout, from, 50_000).await?;
         ensure!(!chunk.gap, "bytes before {} are missing, from {from} on", chunk.start);
         from = chunk.start + chunk.bytes.len() as u64;
-        let taken = Taken { stdout_bytes: from, stderr_bytes: 0 };
+        let taken = ReadPosition { stdout_bytes: from, stderr_bytes: 0 };
         // Telling fails when the exec has ended and with it the reason.
         let _ = pacer.tell(taken, if chunk.bytes.is_empty() { Step::Small } else { Step::Large }).await;
         match end {

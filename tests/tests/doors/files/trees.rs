@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use box_tests::events::{Event, Events};
 use box_tests::http::Request;
+use box_tests::suite::skip;
 use serde_json::{Value, json};
 
 use super::{of, read, upload, write};
@@ -12,7 +13,8 @@ pub(super) fn cases() -> Vec<DoorCase> {
     cases![
         directories_are_made_listed_moved_and_removed,
         a_tree_goes_out_and_in_as_an_archive,
-        every_trouble_has_its_status,
+        every_file_error_has_its_status,
+        a_refusal_names_the_owner_of_a_file_in_a_mounted_directory,
         a_watcher_is_told_what_changes,
         watching_ends_with_the_box_and_with_the_server,
         files_are_their_tenants_and_need_their_scope,
@@ -90,7 +92,32 @@ async fn a_tree_goes_out_and_in_as_an_archive(door: &mut Door) -> Result<()> {
     Ok(())
 }
 
-async fn every_trouble_has_its_status(door: &mut Door) -> Result<()> {
+async fn a_refusal_names_the_owner_of_a_file_in_a_mounted_directory(door: &mut Door) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can give files away");
+    }
+    let place = door.server.mounts()?.join("shared");
+    std::fs::create_dir_all(place.join("theirs"))?;
+    std::fs::write(place.join("file"), "words")?;
+    for name in ["file", "theirs"] {
+        std::os::unix::fs::chown(place.join(name), Some(4242), Some(4242))?;
+    }
+    let client = &door.client;
+    client.create("one", &json!({ "host_path": place })).await?;
+    ensure!(read(client, "/workspace/file").await?.text() == "words", "it can be read by its mode");
+    let names = |error: Value| {
+        let text = error["message"].as_str().unwrap_or_default().to_owned();
+        ensure!(text.contains("user 4242 of the host") && text.contains("chown 0"), "{error}");
+        Ok(())
+    };
+    names(write(client, "/workspace/file", "x").await?.refused(403, "denied")?)?;
+    names(write(client, "/workspace/theirs/new", "x").await?.refused(403, "denied")?)?;
+    names(client.delete(&of("", "/workspace/file")).await?.refused(403, "denied")?)?;
+    ensure!(std::fs::read_to_string(place.join("file"))? == "words");
+    Ok(())
+}
+
+async fn every_file_error_has_its_status(door: &mut Door) -> Result<()> {
     let client = &door.client;
     client.create("one", &json!({ "read_only_rootfs": true })).await?;
     client.exec("one", "cd /workspace; echo x > f; mkdir d; mkfifo p; ln -s nowhere l; ln -s loop loop").await?;

@@ -9,7 +9,7 @@ use crate::Door;
 use crate::socket::Socket;
 
 /// A connection, as one version of the client holds it.
-pub(super) struct Rpc {
+pub(crate) struct Rpc {
     socket: Socket,
     context: Option<Value>,
     asked: i64,
@@ -19,7 +19,7 @@ pub(super) struct Rpc {
 
 /// A number that a request was sent with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked(i64);
+pub(super) struct RequestNumber(i64);
 
 impl Rpc {
     /// A client of the versions that name nothing.
@@ -44,43 +44,64 @@ impl Rpc {
     }
 
     /// Both kinds of clients, for what must be the same for them.
-    pub(super) async fn both(door: &Door) -> Result<[Self; 2]> {
+    pub(crate) async fn both(door: &Door) -> Result<[Self; 2]> {
         Ok([Self::legacy(door).await?, Self::tenant(door, "workspace").await?])
     }
 
     /// Sends a request and does not wait.
-    pub(super) async fn send(&mut self, action: &str, data: &Value) -> Result<Asked> {
+    pub(super) async fn send(&mut self, action: &str, data: &Value) -> Result<RequestNumber> {
         self.asked += 1;
         let mut request = json!({ "seq_id": self.asked, "action": action, "data": data });
         if let Some(context) = &self.context {
             request["context"] = context.clone();
         }
         self.socket.text(request.to_string()).await?;
-        Ok(Asked(self.asked))
+        Ok(RequestNumber(self.asked))
     }
 
     /// The answer to a request. Others that come first are kept.
-    pub(super) async fn answer(&mut self, asked: Asked) -> Result<Value> {
+    pub(super) async fn answer(&mut self, asked: RequestNumber) -> Result<Value> {
         loop {
             if let Some(answer) = self.early.remove(&asked.0) {
                 return Ok(answer);
             }
-            let answer: Value = serde_json::from_str(&self.socket.line().await?)?;
+            let answer = self.message().await?;
             ensure!(answer["chunk_status"] == "continue" && answer["data"].is_object(), "{answer}");
             let number = answer["seq_id"].as_i64().context("an answer without a number")?;
             self.early.insert(number, answer);
         }
     }
 
+    /// The next answer. A client that names nothing reads it as SDKs up to 0.4.14 do: no message exceeds 1 MiB, messages are
+    /// joined until they are JSON, and every message with an action is a request.
+    async fn message(&mut self) -> Result<Value> {
+        let mut text = String::new();
+        loop {
+            let is_old = self.context.is_none();
+            let piece = self.socket.line().await?;
+            ensure!(!is_old || piece.len() <= 1 << 20, "an old client closes the connection: {}", piece.len());
+            text += &piece;
+            match serde_json::from_str::<Value>(&text) {
+                Ok(request) if is_old && request.get("action").is_some() => {
+                    let done = json!({ "seq_id": request["seq_id"], "code": 0, "message": "success", "data": {} });
+                    self.socket.text(done.to_string()).await?;
+                    text.clear();
+                }
+                Ok(answer) => return Ok(answer),
+                Err(error) => ensure!(is_old, "a message that is not JSON: {error}"),
+            }
+        }
+    }
+
     /// The data of an answer that must be a success.
-    pub(super) async fn done(&mut self, asked: Asked) -> Result<Value> {
+    pub(super) async fn done(&mut self, asked: RequestNumber) -> Result<Value> {
         let mut answer = self.answer(asked).await?;
         ensure!(answer["code"] == 0 && answer["message"] == "success", "{answer}");
         Ok(answer["data"].take())
     }
 
     /// Asks for something that must succeed.
-    pub(super) async fn ask(&mut self, action: &str, data: &Value) -> Result<Value> {
+    pub(crate) async fn ask(&mut self, action: &str, data: &Value) -> Result<Value> {
         let asked = self.send(action, data).await?;
         self.done(asked).await.with_context(|| format!("{action} {data}"))
     }
@@ -107,7 +128,7 @@ impl Rpc {
 }
 
 /// A spec with everything that clients send.
-pub(super) fn spec(session: &str, cmd: &str) -> Value {
+pub(crate) fn spec(session: &str, cmd: &str) -> Value {
     json!({
         "cmd": cmd, "workdir": "/tmp", "timeout_sec": 30, "network": "off", "session_id": session, "env": { "A": "1" },
         "image": "alpine:latest", "host_path": null, "host_path_mode": "rw", "mount_path": "/workspace",
@@ -117,7 +138,7 @@ pub(super) fn spec(session: &str, cmd: &str) -> Value {
 }
 
 /// The same with some fields changed.
-pub(super) fn with(mut spec: Value, changes: Value) -> Value {
+pub(crate) fn with(mut spec: Value, changes: Value) -> Value {
     if let (Some(fields), Value::Object(changes)) = (spec.as_object_mut(), changes) {
         fields.extend(changes);
     }

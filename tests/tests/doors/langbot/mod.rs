@@ -1,6 +1,6 @@
 //! The LangBot door, as its clients of all versions speak to it: sessions, commands and managed processes in real boxes.
 
-mod client;
+pub(crate) mod client;
 mod commands;
 mod mounts;
 mod processes;

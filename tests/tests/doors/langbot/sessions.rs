@@ -36,6 +36,7 @@ pub(super) fn cases() -> Vec<DoorCase> {
         what_is_not_there_is_told_by_its_physical_id,
         a_box_that_died_is_replaced_and_nobody_is_told,
         there_is_room_for_as_much_as_the_settings_say,
+        boxes_of_mcp_servers_are_not_langbots,
     ]
 }
 
@@ -197,4 +198,27 @@ async fn kill(door: &Door, session: &Value) -> Result<()> {
         Ok((!lives).then_some(()))
     })
     .await
+}
+
+/// These hold keys of servers. A client without workspaces names sessions as they are called.
+async fn boxes_of_mcp_servers_are_not_langbots(door: &mut Door) -> Result<()> {
+    let mut rpc = Rpc::legacy(door).await?;
+    for id in ["mcp-shared", "mcp-shared-0a1b2c3d", "mcp-test-1"] {
+        let named = json!({ "session_id": id });
+        for (action, data) in [
+            ("box_create_session", spec(id, "")),
+            ("box_exec", spec(id, "cat /proc/*/environ")),
+            ("box_get_session", named.clone()),
+            ("box_delete_session", named),
+            (
+                "box_start_managed_process",
+                json!({ "session_id": id, "spec": { "command": "cat", "args": [], "cwd": "/tmp" } }),
+            ),
+        ] {
+            let told = rpc.refused(action, &data).await?;
+            ensure!(told.contains("reserved"), "{action} {id}: {told}");
+        }
+    }
+    ensure!(rpc.session_ids().await?.is_empty());
+    Ok(())
 }

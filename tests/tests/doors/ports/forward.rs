@@ -79,7 +79,8 @@ async fn a_port_of_this_machine_becomes_one_of_the_box(door: &mut Door) -> Resul
     let held = TcpStream::connect(echo).await?;
     let (code, complaints) = forward.stop()?;
     ensure!(code == Some(0), "{code:?} {complaints}");
-    ensure!(complaints.contains("port 9999"), "{complaints}");
+    ensure!(complaints.contains("port 9999 of session one is closed"), "{complaints}");
+    ensure!(complaints.matches("9999").count() == 1, "{complaints}");
     drop(held);
     Ok(())
 }

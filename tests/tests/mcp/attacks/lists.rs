@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{Talk, callers, hello, message};
-use crate::{House, McpCase, SCRIPT, TOOLS, cases, definition};
+use crate::{Fixture, McpCase, SCRIPT, TOOLS, cases, definition};
 
 pub(super) fn cases() -> Vec<McpCase> {
     cases![
@@ -16,15 +16,15 @@ pub(super) fn cases() -> Vec<McpCase> {
     ]
 }
 
-async fn mcp_04_only_the_very_names_on_the_list_can_be_used(house: &mut House) -> Result<()> {
-    tokio::try_join!(house.start("one", &[]), house.start("two", &[]))?;
+async fn mcp_04_only_the_very_names_on_the_list_can_be_used(fixture: &mut Fixture) -> Result<()> {
+    tokio::try_join!(fixture.start("one", &[]), fixture.start("two", &[]))?;
     let lists: [&[&str]; 3] = [
         &["--mcp-allow", "one__echo,two__pid"],
         &["--mcp-deny", "two", "--mcp-deny=one__env"],
         &["--mcp-allow=box__read"],
     ];
-    let [allowed, denied, own] = callers(house, lists).await?;
-    let me = house.client.clone();
+    let [allowed, denied, own] = callers(fixture, lists).await?;
+    let me = fixture.client.clone();
     let everything = Talk::begin(&me, "/mcp").await?;
     let (one, two) = (everything.call("one__pid", json!({})).await?, everything.call("two__pid", json!({})).await?);
     ensure!(one.is_some() && two.is_some() && one != two, "two servers with the same tools are not told apart");
@@ -80,10 +80,10 @@ async fn mcp_04_only_the_very_names_on_the_list_can_be_used(house: &mut House) -
     Ok(())
 }
 
-async fn mcp_04_what_is_not_on_the_list_is_not_there_over_rest(house: &mut House) -> Result<()> {
-    let info = house.start("one", &[]).await?;
+async fn mcp_04_what_is_not_on_the_list_is_not_there_over_rest(fixture: &mut Fixture) -> Result<()> {
+    let info = fixture.start("one", &[]).await?;
     let session = info["runtime_info"]["box_session_id"].as_str().context("no session")?.to_owned();
-    let [listed] = callers(house, [&["--scope", "exec,files,mcp,admin", "--mcp-allow", "mine,part__echo"]]).await?;
+    let [listed] = callers(fixture, [&["--scope", "exec,files,mcp,admin", "--mcp-allow", "mine,part__echo"]]).await?;
     let servers = "/v1/mcp/servers";
     ensure!(listed.get(servers).await?.must(200)? == json!([]));
     for path in [format!("{servers}/one"), format!("{servers}/one/logs")] {
@@ -111,9 +111,9 @@ async fn mcp_04_what_is_not_on_the_list_is_not_there_over_rest(house: &mut House
     ensure!(listed.sessions().await?.is_empty(), "the session of servers is listed");
     // What it may define is in a box of its own, and nobody else's rights are in it.
     listed.request("PUT", &format!("{servers}/mine")).json(&definition(&[])).send().await?.must(201)?;
-    let mine = house.connected("mine").await?;
+    let mine = fixture.connected("mine").await?;
     ensure!(mine["runtime_info"]["box_session_id"] != session.as_str(), "{mine}");
-    ensure!(house.show("one").await?["runtime_info"] == info["runtime_info"], "the other one was disturbed");
+    ensure!(fixture.show("one").await?["runtime_info"] == info["runtime_info"], "the other one was disturbed");
     Ok(())
 }
 
@@ -132,23 +132,23 @@ def say(message):"#;
     json!({"command": "python3", "args": ["-c", script], "box": {"network": "off"}})
 }
 
-async fn mcp_04_tools_that_are_not_what_they_were_are_told(house: &mut House) -> Result<()> {
-    house.put("faces", &two_faced()).await?;
-    let first = house.connected("faces").await?;
+async fn mcp_04_tools_that_are_not_what_they_were_are_told(fixture: &mut Fixture) -> Result<()> {
+    fixture.put("faces", &two_faced()).await?;
+    let first = fixture.connected("faces").await?;
     ensure!(first["runtime_info"]["tools_changed"].is_null(), "{first}");
-    ensure!(house.call("faces__die", json!({"code": 7})).await.is_err());
-    let told = house.until("faces", |info| !info["runtime_info"]["tools_changed"].is_null()).await?;
+    ensure!(fixture.call("faces__die", json!({"code": 7})).await.is_err());
+    let told = fixture.until("faces", |info| !info["runtime_info"]["tools_changed"].is_null()).await?;
     let changed = &told["runtime_info"]["tools_changed"];
     ensure!(changed["added"] == json!(["extra"]) && changed["removed"] == json!(["sleep"]), "{changed}");
     ensure!(changed["changed"] == json!(["echo"]) && changed["at"].is_string(), "{changed}");
-    let log = house.client.get("/v1/mcp/servers/faces/logs").await?.must(200)?.to_string();
+    let log = fixture.client.get("/v1/mcp/servers/faces/logs").await?.must(200)?.to_string();
     ensure!(
         log.contains("its tools are others than they were first; added: extra; removed: sleep; changed: echo"),
         "{log}"
     );
-    ensure!(house.server.log().contains("the tools of an MCP server are others"), "the operator is not told");
+    ensure!(fixture.server.log().contains("the tools of an MCP server are others"), "the operator is not told");
 
-    let talk = Talk::begin(&house.client, "/mcp/faces").await?;
+    let talk = Talk::begin(&fixture.client, "/mcp/faces").await?;
     let tools = talk.tools().await?;
     let echo = tools.iter().find(|tool| tool["name"] == "echo").context("no echo")?;
     let description = echo["description"].as_str().context("no description")?;
@@ -156,8 +156,8 @@ async fn mcp_04_tools_that_are_not_what_they_were_are_told(house: &mut House) ->
     ensure!(!description.contains(['\u{1b}', '\u{202e}', '\u{200b}']) && description.chars().count() <= 16_385);
 
     // Whoever has it started anew takes the tools as they are.
-    house.client.post_empty("/v1/mcp/servers/faces/restart").await?.must(200)?;
-    let anew = house.connected("faces").await?;
+    fixture.client.post_empty("/v1/mcp/servers/faces/restart").await?.must(200)?;
+    let anew = fixture.connected("faces").await?;
     ensure!(anew["tools"] == TOOLS && anew["runtime_info"]["tools_changed"].is_null(), "{anew}");
     Ok(())
 }

@@ -30,7 +30,7 @@ const SETTINGS: &[(&[&str], &str)] = &[
 ];
 
 /// What a server in a box must be told.
-pub(super) fn environment() -> BTreeMap<String, String> {
+pub(in crate::test) fn environment() -> BTreeMap<String, String> {
     let said = VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     let asked = SETTINGS.iter().filter_map(|(question, name)| Some(((*name).to_owned(), ask(question)?)));
     // What is said by a variable wins over a file, as it does for the tools themselves.

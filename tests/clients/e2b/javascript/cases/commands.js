@@ -12,6 +12,9 @@ import {
 import { Heard } from "../desk.js";
 import { equal, holds, raises, test, until } from "../suite.js";
 
+// Lines of seven bytes: far more than servers keep that are started for this, before and after a line of input.
+const MORE_THAN_IS_KEPT = "seq 100000 549999; touch /tmp/said; read line; seq 550000 999999";
+
 test("commands/streams_and_exit_code_come_back", [], async (desk) => {
   const sandbox = await desk.sandbox();
   const { stdout, stderr, exitCode } = await sandbox.commands.run("echo out; echo err >&2");
@@ -55,7 +58,7 @@ test("commands/users_places_and_variables_are_those_asked_for", [], async (desk)
 
 test("commands/a_place_that_is_not_there_is_refused", [], async (desk) => {
   const sandbox = await desk.sandbox();
-  await raises(InvalidArgumentError, sandbox.commands.run("pwd", { cwd: "/no/such/place" }), "/no/such/place");
+  await raises(InvalidArgumentError, sandbox.commands.run("pwd", { cwd: "/no/such/place" }), "/no/such/place", "does not exist");
 });
 
 test("commands/an_unknown_user_is_refused", [], async (desk) => {
@@ -123,6 +126,33 @@ test("commands/who_leaves_does_not_end_a_command_and_can_come_back", [], async (
   await other.commands.sendStdin(handle.pid, "second\n");
   const error = await raises(CommandExitError, again.wait());
   equal([error.stdout, error.exitCode], ["second\n", 5], "end");
+});
+
+test("commands/who_comes_late_hears_everything_from_the_start", [], async (desk) => {
+  const sandbox = await desk.sandbox();
+  const line = "for n in $(seq 100); do echo line $n; done; touch /tmp/said; read line; echo $line";
+  const handle = await sandbox.commands.run(line, { background: true, stdin: true });
+  await handle.disconnect();
+  await until(() => sandbox.files.exists("/tmp/said"), "everything is said", 20_000);
+  const out = new Heard();
+  const again = await sandbox.commands.connect(handle.pid, { onStdout: out.hear });
+  await out.has("line 100\n");
+  await sandbox.commands.sendStdin(handle.pid, "last\n");
+  const said = Array.from({ length: 100 }, (_, n) => `line ${n + 1}\n`).join("") + "last\n";
+  equal((await again.wait()).stdout, said, "output");
+});
+
+test("commands/who_comes_late_misses_nothing_in_the_middle", [], async (desk) => {
+  const sandbox = await desk.sandbox();
+  const handle = await sandbox.commands.run(MORE_THAN_IS_KEPT, { background: true, stdin: true });
+  await handle.disconnect();
+  await until(() => sandbox.files.exists("/tmp/said"), "more is said than is kept", 30_000);
+  const again = await sandbox.commands.connect(handle.pid);
+  await sandbox.commands.sendStdin(handle.pid, "on\n");
+  const { stdout } = await again.wait();
+  const all = Array.from({ length: 900_000 }, (_, n) => `${n + 100_000}\n`).join("");
+  holds(stdout.length > all.length / 2, `it has only ${stdout.length} characters`);
+  holds(all.endsWith(stdout), "it is whole from where it begins");
 });
 
 test("commands/killing_the_sandbox_tells_who_listens", [], async (desk) => {

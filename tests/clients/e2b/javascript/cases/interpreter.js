@@ -1,6 +1,7 @@
 // Code that is run statement by statement, by `@e2b/code-interpreter`.
 
 import { NotFoundError, TimeoutError } from "@e2b/code-interpreter";
+import { Heard } from "../desk.js";
 import { Skip, equal, holds, raises, test } from "../suite.js";
 
 test("interpreter/the_last_expression_is_the_result", [], async (desk) => {
@@ -45,6 +46,17 @@ test("interpreter/a_run_out_of_time_is_interrupted_and_state_is_kept", [], async
   await sandbox.runCode("x = 7");
   await raises(TimeoutError, sandbox.runCode("while True:\n    pass", { timeoutMs: 2_000 }));
   equal((await sandbox.runCode("x", { timeoutMs: 20_000 })).text, "7", "the next run");
+});
+
+test("interpreter/a_sandbox_that_is_killed_ends_its_cells_with_an_error", [], async (desk) => {
+  const sandbox = await desk.interpreter();
+  const heard = new Heard();
+  const code = "import time\nprint('begun', flush=True)\ntime.sleep(60)";
+  const running = sandbox.runCode(code, { onStdout: (message) => heard.hear(message.line) });
+  const ended = raises(TimeoutError, running, "was killed");
+  await heard.has("begun");
+  await sandbox.kill();
+  await ended;
 });
 
 test("interpreter/contexts_know_nothing_of_each_other", [], async (desk) => {

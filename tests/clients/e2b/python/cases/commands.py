@@ -40,6 +40,25 @@ async def a_command_that_a_signal_ends_has_no_exit_code(desk):
 
 
 @case()
+async def a_command_that_needs_too_much_memory_says_so(desk):
+    sandbox = await desk.sandbox()
+    command = "exec python3 -c 'held = bytearray(3 << 30)'"
+    error = await raises(CommandExitException, sandbox.commands.run(command, timeout=60))
+    equal((error.exit_code, error.error.split(" (")[0]), (-1, "signal: killed"), "end")
+    holds("out of memory" in error.error, f"the reason is {error.error!r}")
+
+
+@case("roomy")
+async def a_full_disk_kills_no_command_and_can_be_cleaned_up(desk):
+    sandbox = await desk.sandbox("roomy")
+    error = await raises(CommandExitException, sandbox.commands.run("head -c 2G /dev/zero > full", timeout=120))
+    equal((error.exit_code, "No space left" in error.stderr), (1, True), "end")
+    holds(int((await sandbox.commands.run("stat -c %s full")).stdout) > 256 << 20, "more than its memory was stored")
+    await sandbox.commands.run("rm full; echo small > small")
+    equal(await sandbox.files.read("small"), "small\n", "text")
+
+
+@case()
 async def output_is_told_while_it_comes(desk):
     sandbox = await desk.sandbox()
     out, err = [], []
@@ -131,7 +150,7 @@ async def a_command_begins_where_it_is_told(desk):
 @case()
 async def a_place_that_is_not_there_is_refused(desk):
     sandbox = await desk.sandbox()
-    await raises(InvalidArgumentException, sandbox.commands.run("pwd", cwd="/no/such/place"), "/no/such/place")
+    await raises(InvalidArgumentException, sandbox.commands.run("pwd", cwd="/no/such/place"), "cwd '/no/such/place' does not exist")
 
 
 @case()

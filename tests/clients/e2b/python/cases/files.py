@@ -125,6 +125,37 @@ async def several_files_are_written_at_once(desk):
     equal(await sandbox.files.read("/tmp/three"), "3", "third")
 
 
+@case("users")
+async def many_files_small_and_large_are_written_at_once(desk):
+    sandbox = await desk.sandbox()
+    small = {f"{HOME}/many/{n % 7}/{n}": f"{n}\n" * (n % 50) for n in range(700)}
+    large = {f"{HOME}/many/large-{n}": chr(97 + n) * 300_000 for n in range(2)}
+    others = {"/srv/of root": "root's", "/srv/second": "too", "/open/one": "1", "/open/two": "2", f"{HOME}/last": ""}
+    contents = small | large | others
+    await sandbox.commands.run("mkdir -m 777 /open", user="root")
+    written = await sandbox.files.write_files([{"path": path, "data": data} for path, data in contents.items()])
+    equal([it.path for it in written], list(contents), "paths, in their order")
+    found = await sandbox.commands.run("find many last -type f | wc -l; cat many/*/* | wc -c; stat -c %U many/3/3")
+    expected = [len(small) + len(large) + 1, sum(map(len, small.values()))]
+    equal(found.stdout.split()[:2], [str(it) for it in expected], "files and bytes")
+    for path in (f"{HOME}/many/0/7", *large, *others):
+        equal(await sandbox.files.read(path), contents[path], path)
+
+
+@case()
+async def many_small_files_take_few_processes(desk):
+    sandbox = await desk.sandbox()
+
+    async def count():
+        # Each process in a sandbox gets the next number, and so does each file operation.
+        return int((await sandbox.commands.run("echo $$")).stdout)
+
+    before = await count()
+    await sandbox.files.write_files([{"path": f"{HOME}/few/{n}", "data": f"{n}"} for n in range(500)])
+    taken = await count() - before
+    holds(0 < taken < 100, f"500 files took {taken} processes")
+
+
 @case()
 async def no_files_at_once_are_no_failure(desk):
     sandbox = await desk.sandbox()

@@ -1,6 +1,8 @@
 """Commands in the background: found, listened to, written to, left and ended."""
 
 import asyncio
+import hashlib
+import random
 
 from e2b import CommandExitException, NotFoundException, SandboxException, TimeoutException
 
@@ -89,6 +91,16 @@ async def a_command_reads_what_is_sent(desk):
     equal((await running.wait()).stdout, "got größe\nand 漢字\n", "output")
 
 
+@case(limit_sec=120)
+async def eight_mebibytes_of_input_arrive_in_one_call(desk):
+    sandbox = await desk.sandbox()
+    # The oldest version takes text only.
+    content = random.Random(7).randbytes(4 << 20).hex()
+    running = await desk.start(sandbox, f"head -c {len(content)} | sha256sum", stdin=True)
+    await sandbox.commands.send_stdin(running.pid, content)
+    equal((await running.wait()).stdout.split()[0], hashlib.sha256(content.encode()).hexdigest(), "sum")
+
+
 @case("since-2.30")
 async def a_command_sees_the_end_of_its_input(desk):
     sandbox = await desk.sandbox()
@@ -148,6 +160,49 @@ async def who_leaves_does_not_end_a_command_and_can_come_back(desk):
     error = await raises(CommandExitException, again.wait())
     equal(error.exit_code, 5, "exit code")
     holds(error.stdout.endswith("second\n"), f"the output is {error.stdout!r}")
+
+
+@case()
+async def who_comes_late_hears_everything_from_the_start(desk):
+    sandbox = await desk.sandbox()
+    command = "for n in $(seq 100); do echo line $n; done; echo oh >&2; touch /tmp/said; read line; echo $line"
+    running = await desk.start(sandbox, command, stdin=True)
+    await running.handle.disconnect()
+
+    async def said():
+        return await sandbox.files.exists("/tmp/said")
+
+    await until(said, "everything is said")
+    again = await desk.connect(sandbox, running.pid)
+    again.listen()
+    await again.said("line 100\n")
+    await sandbox.commands.send_stdin(running.pid, "last\n")
+    result = await again.wait()
+    equal(result.stdout, "".join(f"line {n}\n" for n in range(1, 101)) + "last\n", "output")
+    equal(result.stderr, "oh\n", "errors")
+    late = await desk.connect(sandbox, running.pid)
+    equal((await late.wait()).stdout, result.stdout, "output for who comes after the end")
+
+
+@case(limit_sec=120)
+async def who_comes_late_misses_nothing_in_the_middle(desk):
+    sandbox = await desk.sandbox()
+    # Lines of seven bytes: far more than servers keep that are started for this, before and after a line of input.
+    command = "seq 100000 549999; touch /tmp/said; read line; seq 550000 999999"
+    running = await desk.start(sandbox, command, stdin=True)
+    await running.handle.disconnect()
+
+    async def said():
+        return await sandbox.files.exists("/tmp/said")
+
+    await until(said, "more is said than is kept")
+    again = await desk.connect(sandbox, running.pid)
+    again.listen()
+    await sandbox.commands.send_stdin(running.pid, "on\n")
+    told = (await again.wait()).stdout
+    everything = "".join(f"{n}\n" for n in range(100_000, 1_000_000))
+    holds(len(told) > len(everything) / 2, f"it has only {len(told)} characters")
+    holds(everything.endswith(told), "it is whole from where it begins")
 
 
 @case()

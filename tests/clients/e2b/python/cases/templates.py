@@ -152,3 +152,14 @@ async def a_step_of_an_unknown_user_is_told_in_the_words_of_e2b(desk):
 async def an_image_that_is_not_allowed_names_the_key_that_allows_it(desk):
     error = await raises(SandboxException, desk.sandbox("ubuntu:22.04"))
     holds("404" in str(error) and "allowed_images" in str(error), f"the refusal is {error}")
+
+
+@case("image")
+async def a_sandbox_starts_from_an_allowed_image_by_its_name(desk):
+    sandbox = await desk.sandbox("localhost/strongbox-test:1")
+    # The image has a Python and no pip, and no name for the user of sandboxes.
+    seen = await sandbox.commands.run("bash -c 'echo $BASH_VERSION' | grep -c .; python3 -m pip 2>/dev/null || echo no pip; id -u; pwd")
+    equal(seen.stdout, "1\nno pip\n1000\n/home/user\n", "what the sandbox has")
+    await sandbox.files.write("note", "text")
+    equal(await sandbox.files.read("/home/user/note"), "text", "file")
+    holds("strongbox-test" in (await sandbox.get_info()).template_id, "the sandbox names its image")

@@ -1,0 +1,198 @@
+//! The connection to an engine, and its errors in the words of our own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bollard::errors::Error as EngineError;
+use bollard::{API_DEFAULT_VERSION, Docker};
+use box_core::{Error, Result};
+use tokio::time::Instant;
+
+use crate::address::Endpoint;
+use crate::config::EngineKind;
+
+/// How long an engine may take to begin its answer. Making a container on a busy machine can take tens of seconds.
+const ANSWER_SEC_MAX: u64 = 120;
+
+/// How long an engine may take for an answer that costs it nothing. One that takes longer is stopped, or as good as that.
+const PING_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long an engine that gave no answer is not asked again.
+const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// An engine that was reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    /// The connection; making copies of it costs nothing.
+    pub(crate) docker: Docker,
+    /// Where it listens.
+    pub(crate) address: String,
+    /// What its address comes from.
+    pub(crate) source: String,
+    /// Which engine it is.
+    pub(crate) kind: EngineKind,
+    /// When it last gave no answer.
+    silent_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Client {
+    /// Reaches the engine at an address and agrees on a version with it.
+    pub(crate) async fn connect(kind: EngineKind, endpoint: &Endpoint) -> Result<Self> {
+        let Endpoint { address, source, .. } = endpoint;
+        let unreachable = |error: EngineError| unavailable(kind, endpoint, &error);
+        // `connect_with_host` would use TLS for every `tcp://` address where DOCKER_TLS_VERIFY is set, even if it is empty.
+        let connected = match address.split_once("://").map(|(scheme, _)| scheme) {
+            Some("unix") => Docker::connect_with_unix(address, ANSWER_SEC_MAX, API_DEFAULT_VERSION),
+            Some("tcp" | "http") => Docker::connect_with_http(address, ANSWER_SEC_MAX, API_DEFAULT_VERSION),
+            Some("https") => connect_with_tls(endpoint),
+            _ => {
+                let allowed = "unix:///path/to.sock, tcp://host:port or https://host:port";
+                return Err(box_wire::Invalid::new("address", address, allowed).into());
+            }
+        };
+        let negotiated = tokio::time::timeout(PING_TIME_MAX, connected.map_err(unreachable)?.negotiate_version()).await;
+        let docker = negotiated.map_err(|_| silent(kind, address))?.map_err(unreachable)?;
+        Ok(Self { docker, address: address.clone(), source: source.clone(), kind, silent_at: Arc::default() })
+    }
+
+    /// Asks the engine whether it is there. A stopped one still accepts connections, so work that takes long begins with this.
+    /// After a missing answer the engine is not asked again for a while: callers get the error at once.
+    pub(crate) async fn ping(&self) -> Result<()> {
+        let silent_at = || self.silent_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if silent_at().is_some_and(|at| at.elapsed() < SILENCE_AGE_MAX) {
+            return Err(silent(self.kind, &self.address));
+        }
+        match tokio::time::timeout(PING_TIME_MAX, self.docker.ping()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(unavailable(self.kind, &self.endpoint(), &error)),
+            Err(_) => {
+                *silent_at() = Some(Instant::now());
+                Err(silent(self.kind, &self.address))
+            }
+        }
+    }
+
+    /// Where it listens, and what says so.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint::new(&self.address, &self.source)
+    }
+
+    /// Whether the engine may see other files than we do.
+    pub(crate) fn is_remote(&self) -> bool {
+        !self.address.starts_with("unix://")
+    }
+
+    /// Whether an ordinary user runs the engine. Podman maps ids then, and its older versions do not say so.
+    pub(crate) fn belongs_to_a_user(&self) -> bool {
+        let socket = self.address.strip_prefix("unix://").map(std::fs::metadata);
+        let is_users = |found: std::fs::Metadata| std::os::unix::fs::MetadataExt::uid(&found) != 0;
+        self.kind == EngineKind::Podman && socket.and_then(std::result::Result::ok).is_some_and(is_users)
+    }
+
+    /// What it means that the engine did not do what it was asked.
+    pub(crate) fn explain(&self, step: &str, error: &EngineError) -> Error {
+        match error {
+            EngineError::DockerResponseServerError { message, .. } => setup(step, message.trim()),
+            EngineError::DockerStreamError { error } => setup(step, error.trim()),
+            EngineError::JsonDataError { message, .. } => setup(step, &format!("the engine's answer: {message}")),
+            other => unavailable(self.kind, &self.endpoint(), other),
+        }
+    }
+}
+
+/// Over TLS, with the certificates that Docker's own programs would use.
+fn connect_with_tls(endpoint: &Endpoint) -> std::result::Result<Docker, EngineError> {
+    let certificates = endpoint.certificates.as_ref().ok_or(EngineError::NoHomePathError)?;
+    let [key, own, ca] = ["key.pem", "cert.pem", "ca.pem"].map(|name| certificates.join(name));
+    Docker::connect_with_ssl(&endpoint.address, &key, &own, &ca, ANSWER_SEC_MAX, API_DEFAULT_VERSION)
+}
+
+/// An engine that accepts connections and says nothing.
+fn silent(kind: EngineKind, address: &str) -> Error {
+    Error::Unavailable {
+        what: format!("the {kind} engine"),
+        reason: format!("no answer from {address} within {} seconds", PING_TIME_MAX.as_secs()),
+        fix: format!("see whether {kind} is stopped or overloaded, and restart it"),
+    }
+}
+
+/// The status with which an engine refused.
+pub(crate) fn status(error: &EngineError) -> Option<u16> {
+    match error {
+        EngineError::DockerResponseServerError { status_code, .. } => Some(*status_code),
+        _ => None,
+    }
+}
+
+fn unavailable(kind: EngineKind, endpoint: &Endpoint, error: &EngineError) -> Error {
+    let fix = match kind {
+        EngineKind::Docker => "start dockerd, or set DOCKER_HOST or docker.address to where it listens",
+        EngineKind::Podman => {
+            "start `podman system service`, or set CONTAINER_HOST or podman.address to where it listens"
+        }
+    };
+    Error::Unavailable {
+        what: format!("the {kind} engine"),
+        reason: format!("cannot connect to {endpoint}: {}", with_causes(error)),
+        fix: fix.to_owned(),
+    }
+}
+
+/// An error with everything that led to it: the connection's own reason is the last.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let told = next.to_string();
+        if !text.contains(&told) {
+            text = format!("{text}: {told}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+/// A step of making or changing a box that failed.
+pub(crate) fn setup(step: &str, reason: &str) -> Error {
+    Error::Setup { step: step.to_owned(), reason: reason.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_engine_that_accepts_connections_and_says_nothing_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("engine.sock");
+        let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let address = format!("unix://{}", socket.display());
+        let error = Client::connect(EngineKind::Docker, &Endpoint::new(&address, "a test")).await.unwrap_err();
+        assert_eq!(error.code(), "unavailable");
+        assert!(error.to_string().contains("no answer from unix://"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_gave_no_answer_is_not_asked_again_for_a_while() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("engine.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let address = format!("unix://{}", socket.display());
+        let docker = Docker::connect_with_unix(&address, ANSWER_SEC_MAX, API_DEFAULT_VERSION).unwrap();
+        let client = Client {
+            docker,
+            address,
+            source: "a test".to_owned(),
+            kind: EngineKind::Docker,
+            silent_at: Arc::default(),
+        };
+        assert_eq!(client.ping().await.unwrap_err().code(), "unavailable");
+        let asked_at = Instant::now();
+        assert!(client.ping().await.unwrap_err().to_string().contains("no answer"));
+        assert_eq!(asked_at.elapsed(), Duration::ZERO, "the known error comes at once");
+        drop(listener);
+        tokio::time::advance(SILENCE_AGE_MAX).await;
+        let error = client.ping().await.unwrap_err().to_string();
+        assert!(!error.contains("no answer"), "it is asked again: {error}");
+    }
+}

@@ -1,0 +1,18 @@
+//! Boxes made of Linux namespaces and cgroups, on a plain machine with nothing installed.
+//!
+//! One kernel concept, one module. [`plan`](self) decides and touches nothing; `spawn` makes; `box_host::local` removes by the
+//! record that was written before anything was made.
+
+mod backend;
+mod guarantee;
+mod plan;
+mod skeleton;
+mod snapshot;
+mod spawn;
+mod sys;
+mod trees;
+mod zygote;
+
+pub mod fault;
+
+pub use backend::{Native, NativeConfig};

@@ -1,0 +1,126 @@
+//! Every bound of the E2B door, in one place.
+
+use std::time::Duration;
+
+pub(crate) use door_http::limits::{
+    BODY_BYTES_MAX, BODY_TIME_MAX, DOWNLOAD_ATTEMPTS_MAX, FILE_BYTES_MAX, UPLOAD_BUFFER_BYTES,
+};
+
+/// Entries of what a maker writes on an E2B sandbox.
+pub(crate) const E2B_METADATA_ENTRIES_MAX: usize = 256;
+/// And bytes of all names and values.
+pub(crate) const E2B_METADATA_BYTES_MAX: usize = 256 << 10;
+/// Longest key of a call that makes one sandbox, however often it is sent.
+pub(crate) const E2B_KEY_BYTES_MAX: usize = 255;
+/// E2B sandboxes in one page of a list, and asked for at once.
+pub(crate) const E2B_PAGE_MAX: usize = 100;
+/// Sandboxes of which is remembered what was last measured.
+pub(crate) const E2B_MEASURED_MAX: usize = 4096;
+/// Sandboxes that come to their end at the same time; others wait.
+pub(crate) const E2B_ENDINGS_MAX: usize = 16;
+/// Volumes of one tenant.
+pub(crate) const E2B_VOLUMES_MAX: usize = 64;
+/// Volumes that one sandbox has.
+pub(crate) const E2B_VOLUME_MOUNTS_MAX: usize = 8;
+/// Longest name of a volume.
+pub(crate) const E2B_VOLUME_NAME_BYTES_MAX: usize = 64;
+/// Memory of the box through which somebody looks into a volume from outside.
+pub(crate) const E2B_VOLUME_BOX_MEMORY_MB: u64 = 128;
+/// Its processes.
+pub(crate) const E2B_VOLUME_BOX_PIDS: u64 = 32;
+/// How long it stays when nobody asks it anything.
+pub(crate) const E2B_VOLUME_BOX_IDLE_SEC: u64 = 60;
+/// Entries of the log of a sandbox in one answer.
+pub(crate) const E2B_LOG_ENTRIES_MAX: usize = 1000;
+/// Characters of a command that are shown in it.
+pub(crate) const E2B_LOG_COMMAND_CHARS_MAX: usize = 500;
+/// Snapshots and templates of one tenant.
+pub(crate) const E2B_SAVED_MAX: usize = 64;
+/// How long saving a sandbox may take.
+pub(crate) const E2B_SAVE_TIME_MAX: Duration = Duration::from_mins(15);
+/// Longest pause between two pieces of a sandbox that is saved.
+pub(crate) const E2B_SAVE_PAUSE_MAX: Duration = Duration::from_mins(1);
+/// Sandboxes that one fork makes.
+pub(crate) const E2B_FORKS_MAX: usize = 20;
+/// Those of them that are made at the same time.
+pub(crate) const E2B_FORKS_AT_ONCE: usize = 4;
+/// How long what begins with a sandbox may take to be ready.
+pub(crate) const E2B_READY_TIME_MAX: Duration = Duration::from_mins(1);
+/// How often it is asked whether it is.
+pub(crate) const E2B_READY_EVERY: Duration = Duration::from_millis(250);
+/// Templates that are built at the same time, of all tenants; others wait.
+pub(crate) const E2B_BUILDS_AT_ONCE: usize = 4;
+/// How long a build may take.
+pub(crate) const E2B_BUILD_TIME_MAX: Duration = Duration::from_hours(1);
+/// How long one step of it may take.
+pub(crate) const E2B_STEP_TIME_MAX: Duration = Duration::from_mins(30);
+/// How long a build is kept that nobody starts.
+pub(crate) const E2B_BUILD_WAIT_MAX: Duration = Duration::from_hours(2);
+/// Builds of one tenant that failed and are remembered.
+pub(crate) const E2B_FAILED_MAX: usize = 16;
+/// Steps of one build.
+pub(crate) const E2B_STEPS_MAX: usize = 256;
+/// Tags of one version of a template.
+pub(crate) const E2B_TAGS_MAX: usize = 32;
+/// Builds of which the log is kept.
+pub(crate) const E2B_BUILD_LOGS_MAX: usize = 128;
+/// Bytes of the log of one build.
+pub(crate) const E2B_BUILD_LOG_BYTES_MAX: usize = 2 << 20;
+/// Longest line of it.
+pub(crate) const E2B_BUILD_LINE_BYTES_MAX: usize = 4 << 10;
+/// Lines of it in one answer. Clients know this number.
+pub(crate) const E2B_BUILD_LINES_MAX: usize = 100;
+/// Archives of files for one build.
+pub(crate) const E2B_UPLOADS_MAX: usize = 128;
+/// Largest of them, as it was before it was compressed.
+pub(crate) const E2B_UPLOAD_BYTES_MAX: u64 = 4 << 30;
+/// How long it may take to send one.
+pub(crate) const E2B_UPLOAD_TIME_MAX: Duration = Duration::from_hours(1);
+/// How often sandboxes are looked at when none comes to its end.
+pub(crate) const E2B_LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Longest boundary between parts of a form.
+pub(crate) const FORM_BOUNDARY_BYTES_MAX: usize = 200;
+/// Longest head of a part of a form, in which the path of a file stands.
+pub(crate) const FORM_HEAD_BYTES_MAX: usize = 16 << 10;
+/// Parts of one form.
+pub(crate) const FORM_PARTS_MAX: usize = 10_000;
+/// How much of a compressed body is inflated at once. It can become a thousand times as much.
+pub(crate) const INFLATE_BYTES: usize = 4 << 10;
+/// Names and values of what a client says of a file, with the names as they are kept.
+pub(crate) const METADATA_BYTES_MAX: usize = 4096;
+/// Longest name of one of them.
+pub(crate) const METADATA_NAME_BYTES_MAX: usize = 246;
+/// Largest body with names of files of which one is made.
+pub(crate) const COMPOSE_BODY_BYTES_MAX: usize = 4 << 20;
+/// Watchers of one sandbox that are asked from time to time. Each is an exec of the box.
+pub(crate) const WATCHERS_PER_SANDBOX_MAX: usize = 32;
+/// Those of all sandboxes.
+pub(crate) const WATCHERS_MAX: usize = 1024;
+/// Events that one of them keeps until it is asked.
+pub(crate) const WATCHER_EVENTS_BYTES_MAX: usize = 1 << 20;
+/// What an event takes beside its text.
+pub(crate) const WATCHER_EVENT_BYTES: usize = 256;
+/// How long a watcher is kept that nobody asks.
+pub(crate) const WATCHER_SILENCE_MAX: Duration = Duration::from_hours(1);
+
+/// Contexts of one sandbox of the E2B door.
+pub(crate) const CONTEXTS_MAX: usize = 32;
+/// Contexts whose turns are remembered while nobody uses them.
+pub(crate) const CONTEXTS_REMEMBERED_MAX: usize = 1024;
+/// Output of a context that is kept until it is told, of each stream.
+pub(crate) const CONTEXT_JOURNAL_BYTES: u64 = 32 << 20;
+/// How long a context may take to start.
+pub(crate) const CONTEXT_START_TIME_MAX: Duration = Duration::from_secs(30);
+/// Cells of one context that run or wait.
+pub(crate) const CELLS_WAITING_MAX: usize = 16;
+/// How long a context may take to begin with a cell whose turn it is.
+pub(crate) const CELL_BEGIN_TIME_MAX: Duration = Duration::from_secs(10);
+/// Largest value that a cell shows, in all its forms. Programs of contexts know this number.
+pub(crate) const CELL_EVENT_BYTES_MAX: usize = 8 << 20;
+/// Values in one such value, counted at every depth.
+pub(crate) const CELL_EVENT_VALUES_MAX: usize = 1 << 19;
+/// How often a silent cell says that it lives. Clients expect it.
+pub(crate) const CELL_KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
+/// How long a cell may take to end after each way of asking it.
+pub(crate) const CELL_INTERRUPT_TIME_MAX: Duration = Duration::from_secs(2);

@@ -1,0 +1,386 @@
+//! How a box is set up, as plain data: computed on the host by pure functions, applied by the agent step by step.
+//!
+//! The host decides, the agent obeys. A plan has no conditions: what it says is done in order, and the first failure ends
+//! the box. Paths are below the new root unless a field says otherwise.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{GuestPath, RootCapability, User};
+
+/// Everything the agent needs to turn fresh namespaces into a box.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Who the agent becomes after set-up. Equal to `workload` only where a single id could be mapped.
+    pub agent: User,
+    /// Who commands run as, unless they say otherwise.
+    pub workload: User,
+    /// What root of the box has over what is the box's own; nothing in most boxes, and nothing for anybody else.
+    pub root_capabilities: Vec<RootCapability>,
+    /// Whether commands of the workload may start commands of root, in their own exec.
+    pub sudo: bool,
+    /// Host name inside.
+    pub hostname: String,
+    /// Trees of the host that are taken into the box, gathered before anything is mounted.
+    pub trees: Vec<Tree>,
+    /// Where everything that the box owns is stored.
+    pub storage: Storage,
+    /// Which of the descriptors sent with the plan is the archive of a snapshot, with which the storage is filled first.
+    #[serde(rename = "seed")]
+    pub snapshot: Option<DescriptorIndex>,
+    /// How the root is made.
+    pub root: Root,
+    /// File system steps, in order.
+    pub steps: Vec<Step>,
+    /// The root itself becomes read-only after the last step.
+    pub root_read_only: bool,
+    /// Resource limits by `RLIMIT_*` number: soft and hard value.
+    pub rlimits: Vec<(u32, u64, u64)>,
+    /// Places where the workload may write; the second lock behind the mounts. Best effort.
+    pub landlock_writable: Vec<GuestPath>,
+    /// Places where the workload may make sockets and named pipes; nothing means everywhere. Best effort.
+    pub landlock_sockets: Option<Vec<GuestPath>>,
+    /// Classic BPF programs, installed in order by every command; eight bytes an instruction.
+    pub seccomp: Vec<Vec<u8>>,
+    /// Filters that keep host files from getting set-id bits.
+    pub mode_guard: ModeGuard,
+    /// How the process tree of an exec is found again to be killed.
+    pub tracking: Tracking,
+    /// Where commands are held to their memory, and where what became of it is read.
+    pub memory: Memory,
+    /// Which of the descriptors sent with the plan is the listening socket.
+    pub listener: DescriptorIndex,
+    /// Files of v1 cgroups for the agent; whoever writes `0` to one is in it, and so is everything that it starts.
+    pub entrances: Vec<DescriptorIndex>,
+    /// The directory in which the agent keeps the output of journalled execs, where the box has one.
+    pub journal: Option<DescriptorIndex>,
+    /// What ends the box besides the host's explicit word.
+    pub lifeline: Lifeline,
+}
+
+/// Additional filters, installed last; none in a box that cannot write to host directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModeGuard {
+    /// For commands.
+    pub commands: Vec<Vec<u8>>,
+    /// For file operations, which need a call that commands do not have.
+    pub file_ops: Vec<Vec<u8>>,
+}
+
+/// Everything the agent needs where somebody else has made the container: it is the first process of an engine's container, with
+/// namespaces, a root and limits that it did not make, and without any right to change them. What it can still do is done: the
+/// same loss of rights for itself and for every command, and a look at what was promised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerSetup {
+    /// Who every command is; the agent too, where it cannot be somebody else.
+    pub workload: User,
+    /// Who the agent is, where root of the container starts it: it keeps what it needs to start commands and to end them, and is dialled by
+    /// root alone.
+    pub agent: Option<User>,
+    /// What must be found here before anything is run.
+    pub sights: Vec<Sight>,
+    /// Directories that are made where they are missing, best effort.
+    pub directories: Vec<GuestPath>,
+    /// Resource limits by `RLIMIT_*` number: soft and hard value.
+    pub rlimits: Vec<(u32, u64, u64)>,
+    /// Places where the workload may write; the second lock behind the mounts. Best effort.
+    pub landlock_writable: Vec<GuestPath>,
+    /// Places where the workload may make sockets and named pipes; nothing means everywhere. Best effort.
+    pub landlock_sockets: Option<Vec<GuestPath>>,
+    /// Classic BPF programs, installed in order by every command; eight bytes an instruction.
+    pub seccomp: Vec<Vec<u8>>,
+    /// Filters that keep host files from getting set-id bits.
+    pub mode_guard: ModeGuard,
+    /// Which of the descriptors sent along is the listening socket; the agent makes one of its own where none could be.
+    pub listener: Option<DescriptorIndex>,
+    /// How the process tree of an exec is found again to be killed.
+    pub tracking: Tracking,
+    /// Where commands are held to their memory, where that is not the whole container with the agent in it.
+    pub memory: Memory,
+    /// A file in which the kernel counts `oom_kill`s of the whole box, where commands have no memory of their own.
+    pub oom_kills: Option<DescriptorIndex>,
+    /// The directory in which the agent keeps the output of journalled execs, where the box has one.
+    pub journal: Option<DescriptorIndex>,
+    /// The same directory as a place in the box, where none could be sent along.
+    pub journal_in_box: Option<GuestPath>,
+    /// What ends the box besides the host's explicit word.
+    pub lifeline: Lifeline,
+    /// Which of the descriptors sent along ends with the maker. The stream over which this was sent has a name that the workload can
+    /// see as long as it is open; without one of these it is kept all the same.
+    pub maker: Option<DescriptorIndex>,
+    /// What keeps everybody here from ever getting a capability.
+    pub bounding: Bounding,
+}
+
+/// What keeps everybody in a container from ever getting a capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bounding {
+    /// There is none to get: the bounding set is empty.
+    Empty,
+    /// `no_new_privs`: no program gets more than whoever starts it has, and the agent has nothing. For houses that let nobody empty
+    /// their bounding set.
+    Inert,
+}
+
+/// Something that must be found in the box, because the host decided on it: a mount that shows another object is an attack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sight {
+    /// Where.
+    pub path: GuestPath,
+    /// Device of the object.
+    pub device: u64,
+    /// Inode of the object.
+    pub inode: u64,
+    /// Whether it must not be possible to write there.
+    pub read_only: bool,
+}
+
+/// Mounts for a container that an engine made, told to a helper that the host starts outside of all boxes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attaching {
+    /// The process whose mount namespace is entered.
+    pub process: DescriptorIndex,
+    /// The root of that process.
+    pub root: DescriptorIndex,
+    /// The list of its mounts, as in `/proc/<pid>/mountinfo`.
+    pub mount_table: DescriptorIndex,
+    /// To whom belongs what has to be made, by ids of the host.
+    pub owner: User,
+    /// The mounts, in order.
+    pub places: Vec<Placing>,
+}
+
+/// One mount and its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placing {
+    /// The detached mount, with everything set that restricts it.
+    pub mount: DescriptorIndex,
+    /// Where it is put; made when missing, as the mount's kind asks.
+    pub path: GuestPath,
+}
+
+/// Position in the list of descriptors that travelled with the plan.
+pub type DescriptorIndex = u32;
+
+/// Position in [`Plan::trees`].
+pub type TreeIndex = u32;
+
+/// A file or directory tree of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tree {
+    /// A detached mount that the host made and handed over.
+    Mount(DescriptorIndex),
+    /// A path of the host, opened without following links; must still be the object that the host decided on.
+    Path {
+        /// Real path in the host's file system.
+        path: String,
+        /// Device of the object.
+        device: u64,
+        /// Inode of the object.
+        inode: u64,
+    },
+}
+
+/// Where everything that the box owns is stored. One file system, one limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Storage {
+    /// Memory, charged to the box.
+    Tmpfs {
+        /// Hard limit of bytes.
+        bytes_max: u64,
+        /// Hard limit of files.
+        inodes_max: u64,
+    },
+    /// A detached mount of a file system of its own, made by the host.
+    Mount(DescriptorIndex),
+}
+
+/// How the root is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Root {
+    /// An empty directory of the storage, to be filled by steps.
+    Empty,
+    /// This tree as it is. It holds every place on which a step mounts something, and nobody ever writes to it.
+    Tree(TreeIndex),
+    /// An overlay with this tree below and the storage above.
+    Overlay(TreeIndex),
+}
+
+/// One file system step below the new root. Targets are opened without following links.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Make a directory and its parents where missing.
+    Directory {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        owner: User,
+    },
+    /// Give a directory that is there to somebody, but not what is in it.
+    Own {
+        /// Which.
+        path: GuestPath,
+        /// To whom.
+        owner: User,
+    },
+    /// Make a symbolic link where nothing is.
+    Symlink {
+        /// Where.
+        path: GuestPath,
+        /// What it says.
+        target: String,
+    },
+    /// Write a small file in the place of what has its name.
+    File {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Contents.
+        contents: Vec<u8>,
+    },
+    /// Write a small file if the path is missing or an empty file.
+    Provide {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Contents.
+        contents: Vec<u8>,
+    },
+    /// Mount a gathered tree.
+    Attach {
+        /// Which.
+        tree: TreeIndex,
+        /// On what; made when missing, as the tree's kind asks.
+        path: GuestPath,
+        /// What may be done with it.
+        access: Access,
+    },
+    /// Mount a gathered file that is a program, with a link to it in a place that is in `PATH`. A root with something else at
+    /// one of these paths keeps that.
+    Program {
+        /// Which.
+        tree: TreeIndex,
+        /// On what; made when missing.
+        path: GuestPath,
+        /// The link.
+        link: GuestPath,
+    },
+    /// Mount a gathered tree as the lower layer of an overlay whose changes go to the storage.
+    Overlay {
+        /// Which.
+        tree: TreeIndex,
+        /// A layer between the tree and the storage that boxes share.
+        shared: Option<TreeIndex>,
+        /// On what.
+        path: GuestPath,
+        /// The storage's initial contents.
+        own: Own,
+    },
+    /// Make a directory of the storage writable at this place of a read-only root.
+    Writable {
+        /// Where.
+        path: GuestPath,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        owner: User,
+    },
+    /// Mount a fresh tmpfs.
+    Tmpfs {
+        /// Where.
+        path: GuestPath,
+        /// Hard limit of bytes.
+        bytes_max: u64,
+        /// Hard limit of files.
+        inodes_max: u64,
+        /// Permission bits.
+        mode: u32,
+        /// Whether it can be written after set-up.
+        access: Access,
+    },
+    /// Mount this box's own process list, in which the agent cannot be looked into.
+    Proc {
+        /// Where.
+        path: GuestPath,
+    },
+    /// Mount pseudo-terminals of the box's own.
+    Devpts {
+        /// Where.
+        path: GuestPath,
+    },
+    /// Hide a file or directory if it exists.
+    Mask {
+        /// Which.
+        path: GuestPath,
+    },
+    /// Make what was mounted here earlier read-only, but not what is mounted below it.
+    Seal {
+        /// Which.
+        path: GuestPath,
+    },
+    /// Set a kernel setting of the box's own namespaces, best effort.
+    Sysctl {
+        /// Name below `/proc/sys`.
+        name: String,
+        /// Value.
+        value: String,
+    },
+}
+
+/// The initial contents of an overlay. A restored box already has them, and may have changed them. Paths are relative to the
+/// tree.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Own {
+    /// Directories, parents first, that belong to the box's root, so that it can write into them although the tree has another
+    /// owner.
+    pub directories: Vec<String>,
+    /// Files copied for the box's root, because programs change them in place or hard-link them.
+    pub copies: Vec<String>,
+    /// Files of the tree that are hidden from the box.
+    pub hidden: Vec<String>,
+    /// Symbolic links, with their targets.
+    pub links: Vec<(String, String)>,
+}
+
+/// What may be done with a mount. `nosuid` and `nodev` are always set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// Read and execute.
+    ReadOnly,
+    /// Read, write and execute.
+    ReadWrite,
+    /// A device node: the one kind of mount that is not `nodev`.
+    Device,
+}
+
+/// How the process tree of an exec is found again to be killed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tracking {
+    /// A cgroup v2 directory owned by the agent, in which it makes one child directory per exec.
+    Cgroup(DescriptorIndex),
+    /// Nothing but ancestry: a reaper above each exec and a walk over its descendants.
+    Ancestry,
+}
+
+/// Where commands are held to their memory. Never the agent: a full box must not cost it its life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Memory {
+    /// In each exec's own v2 cgroup.
+    PerExec,
+    /// In this v1 memory cgroup, for all execs together. Each command enters it before it starts.
+    PerBox(DescriptorIndex),
+    /// Nowhere.
+    Absent,
+}
+
+/// What ends the box besides the host's explicit word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifeline {
+    /// The death of the process that made it.
+    Maker,
+    /// Nothing.
+    Detached,
+}
