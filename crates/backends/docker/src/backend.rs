@@ -158,6 +158,11 @@ impl Inner {
         self.client.kind == EngineKind::Docker
     }
 
+    /// Whether we may write to the cgroups of containers ourselves.
+    pub(crate) fn can_limit_pids(&self) -> bool {
+        self.facts.reach == Reach::Shared && rustix::process::geteuid().is_root()
+    }
+
     async fn create(self: &Arc<Self>, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
         let prepared = create::prepare(self, spec).await?;
         let waiting = self.pool.take(self, &prepared);

@@ -1,9 +1,14 @@
 //! What the kernel holds a container to, compared with what was asked for it.
 
+use bollard::models::ContainerCreateBody;
 use box_core::{BoxSpec, Stats};
 use box_host::cgroup_files::{self, CpuQuota, Limits};
 
 use crate::container::{AGENT_PROCESSES, CPU_PERIOD_US, cpu_quota_us};
+
+/// Threads that a runtime may need in a container until the agent runs: runc starts some there, more on a busy machine, and ends when
+/// it cannot.
+const RUNTIME_THREADS: u64 = 64;
 
 /// What was found to hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,6 +35,24 @@ pub(crate) fn stats(pid: u32) -> Stats {
     Stats { pids: told.pids.map(|count| count.saturating_sub(AGENT_PROCESSES)), ..told }
 }
 
+/// Leaves a runtime room for its threads in a container with a narrow limit. [`limit_pids`] takes it back.
+pub(crate) fn with_room_to_start(mut container: ContainerCreateBody) -> ContainerCreateBody {
+    if let Some(limit) = container.host_config.as_mut().and_then(|host| host.pids_limit.as_mut()) {
+        *limit = (*limit).max(RUNTIME_THREADS.cast_signed());
+    }
+    container
+}
+
+/// Lowers the limit on processes of a started container to what was asked for. Where that fails, [`enforced`] says so.
+pub(crate) fn limit_pids(pid: u32, spec: &BoxSpec) {
+    let asked = spec.pids_limit.saturating_add(AGENT_PROCESSES);
+    let directory = cgroup_files::directories(pid).pids.filter(|found| found.path != found.top);
+    let Some(directory) = directory.filter(|_| asked < RUNTIME_THREADS) else { return };
+    if let Err(error) = std::fs::write(directory.path.join("pids.max"), asked.to_string()) {
+        tracing::warn!(%error, path = %directory.path.display(), "failed to lower the limit on processes of a container");
+    }
+}
+
 fn compare(limits: &Limits, spec: &BoxSpec) -> Enforced {
     let within = |value: Option<u64>, max: u64| value.is_some_and(|value| value <= max);
     let asked = u128::from(u64::try_from(cpu_quota_us(spec.cpus)).unwrap_or(u64::MAX));
@@ -47,7 +70,19 @@ fn compare(limits: &Limits, spec: &BoxSpec) -> Enforced {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bollard::models::HostConfig;
     use box_core::Profile;
+
+    #[test]
+    fn a_narrow_limit_leaves_room_until_the_agent_runs_and_a_wide_one_stays() {
+        let limit = |pids_limit| {
+            let host_config = Some(HostConfig { pids_limit: Some(pids_limit), ..HostConfig::default() });
+            let container = with_room_to_start(ContainerCreateBody { host_config, ..ContainerCreateBody::default() });
+            container.host_config.and_then(|host| host.pids_limit)
+        };
+        assert_eq!(limit(3), Some(64));
+        assert_eq!(limit(130), Some(130));
+    }
 
     #[test]
     fn only_what_the_kernel_says_counts() {

@@ -50,8 +50,12 @@ impl Client {
                 return Err(box_wire::Invalid::new("address", address, allowed).into());
             }
         };
-        let negotiated = tokio::time::timeout(PING_TIME_MAX, connected.map_err(unreachable)?.negotiate_version()).await;
-        let docker = negotiated.map_err(|_| silent(kind, address))?.map_err(unreachable)?;
+        let docker = connected.map_err(unreachable)?;
+        // For its version, Podman looks at all of its containers and waits for each that is busy. So that answer may take long, and
+        // whether the engine is there at all is asked first.
+        let pong = tokio::time::timeout(PING_TIME_MAX, docker.ping()).await;
+        pong.map_err(|_| silent(kind, address))?.map_err(unreachable)?;
+        let docker = docker.negotiate_version().await.map_err(unreachable)?;
         Ok(Self { docker, address: address.clone(), source: source.clone(), kind, silent_at: Arc::default() })
     }
 

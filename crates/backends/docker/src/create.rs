@@ -233,7 +233,9 @@ pub(crate) async fn make(
 ) -> Result<(String, bool)> {
     let ask = async |facts: &ContainerInputs<'_>| {
         let options = CreateContainerOptions { name: Some(name.to_owned()), ..CreateContainerOptions::default() };
-        inner.client.docker.create_container(Some(options), container::container(spec, facts)).await
+        let container = container::container(spec, facts);
+        let container = if inner.can_limit_pids() { cgroup::with_room_to_start(container) } else { container };
+        inner.client.docker.create_container(Some(options), container).await
     };
     let mut quota = facts.storage_quota && !spec.read_only_rootfs;
     let mut made = ask(&facts).await;
@@ -317,6 +319,9 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
     match memory::apart(agent.pid, spec.memory_mb << 20, (uid, gid)) {
         Some(apart) => told.memory = Memory::PerBox(fds.add(apart)),
         None => told.oom_kills = cgroup_files::oom_counter(agent.pid).map(|file| fds.add(file)),
+    }
+    if inner.can_limit_pids() {
+        cgroup::limit_pids(agent.pid, &spec);
     }
     handover::send(&control, Kind::ContainerSetup, &told, &fds)?;
     drop(fds);
