@@ -12,6 +12,8 @@ use box_tests::ground::{request, shell, unique};
 use box_tests::suite::skip;
 use box_tests::{Difference, Ground, TestBox};
 use box_wire::{Answer, FileOp, FileRequest, GuestPath, Program, User};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::unix::pipe::Sender;
 
 use crate::images::busybox_root;
 
@@ -22,6 +24,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
         owners_of_files_are_the_same_in_both,
         a_saved_image_box_stands_on_its_image,
         a_box_goes_on_while_it_is_saved,
+        a_box_is_made_from_one_that_is_still_being_saved,
         boxes_made_from_one_have_nothing_to_do_with_each_other,
         set_id_files_that_were_saved_do_not_leave_the_box,
         where_no_box_can_be_saved_that_is_said,
@@ -235,6 +238,50 @@ async fn a_box_goes_on_while_it_is_saved(ground: Arc<Ground>) -> Result<()> {
     ensure!(ground.make(&seeded(&writable(), &file)).await?.check("echo made").await? == "made");
     ensure!(one.check("ls /workspace | wc -l").await? == "6");
     Ok(())
+}
+
+/// A named pipe, opened for writing. Opened for reading too, so that opening does not wait for a reader.
+fn pipe(ground: &Ground) -> Result<(PathBuf, Sender)> {
+    let path = ground.mounts.path().join(format!("pipe-{}", unique()));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600))?;
+    let writer = tokio::net::unix::pipe::OpenOptions::new().read_write(true).open_sender(&path)?;
+    Ok((path, writer))
+}
+
+/// Writes the archive of a box into a pipe, or so much of it, and closes the pipe.
+async fn carry(one: &TestBox, mut writer: Sender, bytes_max: usize) -> Result<()> {
+    let (_, mut output) = saving(one, None).await?;
+    let mut left = bytes_max;
+    while left > 0
+        && let Some(mut bytes) = output.next().await?
+    {
+        bytes.truncate(left);
+        left -= bytes.len();
+        writer.write_all(&bytes).await?;
+    }
+    Ok(())
+}
+
+async fn a_box_is_made_from_one_that_is_still_being_saved(ground: Arc<Ground>) -> Result<()> {
+    ground.unless(Difference::NeverSaved)?;
+    let one = ground.make(&writable()).await?;
+    one.check("head -c 8M /dev/urandom > /workspace/large; echo x > /usr/bin/x; rm /usr/bin/env").await?;
+    let told = "sha256sum /workspace/large; cat /usr/bin/x; test -e /usr/bin/env || echo gone";
+    let (path, writer) = pipe(&ground)?;
+    let spec = seeded(&writable(), &path);
+    let (again, ()) = tokio::try_join!(ground.make(&spec), carry(&one, writer, usize::MAX))?;
+    ensure!(again.check(told).await? == one.check(told).await?, "the new box differs");
+    again.destroy().await?;
+    let before = ground.leaks();
+    for bytes_max in [0, 64 << 10] {
+        let (path, writer) = pipe(&ground)?;
+        let spec = seeded(&writable(), &path);
+        let (made, carried) = tokio::join!(ground.try_make(&spec), carry(&one, writer, bytes_max));
+        carried?;
+        let error = made.err().context("a box was made from half of another one")?;
+        ensure!(matches!(&error, box_core::Error::Setup { step, .. } if step == "seed"), "{error}");
+    }
+    ground.settled(&before).await
 }
 
 async fn boxes_made_from_one_have_nothing_to_do_with_each_other(ground: Arc<Ground>) -> Result<()> {

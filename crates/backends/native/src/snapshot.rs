@@ -1,4 +1,4 @@
-//! The archive of a saved box from which another one is made.
+//! The archive of a box from which another one is made: a file, or a named pipe into which the service is still writing it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,24 +14,35 @@ pub(crate) const STEP: &str = "seed";
 /// The least that an agent must unpack in a second, so that we do not wait for one that hangs.
 const BYTES_PER_SECOND_MIN: u64 = 8 << 20;
 
+/// Bytes that a pipe holds. A small one makes its two ends wait for each other.
+const PIPE_BYTES: usize = 1 << 20;
+
 /// An archive that was opened.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     file: OwnedFd,
-    bytes: u64,
+    /// Its size; the most that it can have where that shows only at its end.
+    bytes_max: u64,
 }
 
 impl Snapshot {
-    /// Opens a regular file, through no link.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    /// Opens a regular file, or a pipe that has a writer, through no link. The box can store `storage_bytes_max`.
+    pub(crate) fn open(path: &Path, storage_bytes_max: u64) -> Result<Self> {
         let failed = |errno: Errno| refused(path, &std::io::Error::from(errno).to_string());
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
         let stat = rustix::fs::fstat(&file).map_err(failed)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(refused(path, "it is no regular file"));
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Self { file, bytes_max: u64::try_from(stat.st_size).unwrap_or(0) }),
+            FileType::Fifo => {
+                // Only opening must not wait for a writer; reading must.
+                rustix::fs::fcntl_setfl(&file, OFlags::RDONLY).map_err(failed)?;
+                // Without the permission for so many bytes it has fewer.
+                let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
+                Ok(Self { file, bytes_max: storage_bytes_max })
+            }
+            _ => Err(refused(path, "neither a regular file nor a pipe")),
         }
-        Ok(Self { file, bytes: u64::try_from(stat.st_size).unwrap_or(0) })
     }
 
     /// The same file once more, to be handed over.
@@ -41,7 +52,7 @@ impl Snapshot {
 
     /// How much longer than usual an agent may take.
     pub(crate) fn patience(&self) -> Duration {
-        Duration::from_secs(self.bytes / BYTES_PER_SECOND_MIN)
+        Duration::from_secs(self.bytes_max / BYTES_PER_SECOND_MIN)
     }
 }
 

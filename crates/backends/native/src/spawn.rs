@@ -140,7 +140,7 @@ fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
         image: inner.images.resolve(&spec.image, &inner.instance.name_of(id))?,
         network: plan::has_network(spec).then(|| network::choose(inner.network_method)).transpose()?,
         seccomp: seccomp::programs(spec.syscalls)?,
-        snapshot: spec.snapshot.as_deref().map(Snapshot::open).transpose()?,
+        snapshot: spec.snapshot.as_deref().map(|path| Snapshot::open(path, spec.disk_bytes_max())).transpose()?,
         skeleton: inner.skeleton(),
     })
 }

@@ -54,8 +54,8 @@ async fn what_is_no_saved_box_is_refused_and_leaves_nothing(ground: Arc<Ground>)
             (&empty, "no archive of a saved box"),
             (&half, "end"),
             (&link, "link"),
-            (place, "no regular file"),
-            (Path::new("/dev/zero"), "no regular file"),
+            (place, "a regular file"),
+            (Path::new("/dev/zero"), "a regular file"),
             (&place.join("nowhere"), "No such file"),
         ] {
             let told = refusal(&ground, &seeded(&spec, snapshot)).await?;
