@@ -249,16 +249,9 @@ pub struct ExecResult {
     pub stderr_truncated: bool,
 }
 
-/// The caller's name for a managed process, unique in its session.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct ProcessId(String);
-
-impl ProcessId {
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+box_wire::checked_text! {
+    /// The caller's name for a managed process, unique in its session.
+    pub struct ProcessId = check_process_id;
 }
 
 impl Default for ProcessId {
@@ -267,35 +260,13 @@ impl Default for ProcessId {
     }
 }
 
-impl TryFrom<String> for ProcessId {
-    type Error = Invalid;
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        let readable = !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control);
-        if readable && text.len() <= limits::PROCESS_ID_BYTES_MAX {
-            return Ok(Self(text));
-        }
-        let allowed = format!("1 to {} bytes of readable text", limits::PROCESS_ID_BYTES_MAX);
-        Err(Invalid::new("process_id", text, allowed))
+fn check_process_id(text: String) -> Result<String, Invalid> {
+    let readable = !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control);
+    if readable && text.len() <= limits::PROCESS_ID_BYTES_MAX {
+        return Ok(text);
     }
-}
-
-impl FromStr for ProcessId {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.to_owned().try_into()
-    }
-}
-
-impl From<ProcessId> for String {
-    fn from(id: ProcessId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for ProcessId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    let allowed = format!("1 to {} bytes of readable text", limits::PROCESS_ID_BYTES_MAX);
+    Err(Invalid::new("process_id", text, allowed))
 }
 
 /// A process that lives until it is stopped.

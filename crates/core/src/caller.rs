@@ -196,16 +196,9 @@ impl Caller {
     }
 }
 
-/// Whose sessions these are. Tenants never see each other.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct TenantId(String);
-
-impl TenantId {
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+box_wire::checked_text! {
+    /// Whose sessions these are. Tenants never see each other.
+    pub struct TenantId = check_tenant;
 }
 
 impl Default for TenantId {
@@ -214,35 +207,13 @@ impl Default for TenantId {
     }
 }
 
-impl TryFrom<String> for TenantId {
-    type Error = Invalid;
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        if !text.is_empty() && text.len() <= limits::TENANT_BYTES_MAX && text.bytes().all(good) {
-            return Ok(Self(text));
-        }
-        let allowed = format!("1 to {} letters, digits, dashes, dots and underscores", limits::TENANT_BYTES_MAX);
-        Err(Invalid::new("tenant", text, allowed))
+fn check_tenant(text: String) -> Result<String, Invalid> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if !text.is_empty() && text.len() <= limits::TENANT_BYTES_MAX && text.bytes().all(good) {
+        return Ok(text);
     }
-}
-
-impl FromStr for TenantId {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.to_owned().try_into()
-    }
-}
-
-impl From<TenantId> for String {
-    fn from(id: TenantId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for TenantId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    let allowed = format!("1 to {} letters, digits, dashes, dots and underscores", limits::TENANT_BYTES_MAX);
+    Err(Invalid::new("tenant", text, allowed))
 }
 
 #[cfg(test)]

@@ -1,18 +1,13 @@
 //! Paths inside a box: absolute and normalised, or they do not exist.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
 use crate::{Invalid, limits};
 
-/// An absolute path inside a box, without `.`, `..`, empty components, control characters or a trailing slash.
-///
-/// It names a place; it does not promise that nothing on the way is a link. Whoever opens it inside the box decides that.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct GuestPath(String);
+crate::checked_text! {
+    /// An absolute path inside a box, without `.`, `..`, empty components, control characters or a trailing slash.
+    ///
+    /// It names a place; it does not promise that nothing on the way is a link. Whoever opens it inside the box decides that.
+    pub struct GuestPath = |text| normalise("path", &text);
+}
 
 impl GuestPath {
     /// `/`.
@@ -22,35 +17,7 @@ impl GuestPath {
 
     /// Takes a path for `field`, normalising a trailing slash and nothing else.
     pub fn parse(field: &'static str, text: &str) -> Result<Self, Invalid> {
-        let refuse = |allowed: &str| Err(Invalid::new(field, text, allowed));
-        if text.len() > limits::PATH_BYTES_MAX {
-            return refuse("at most 4095 bytes");
-        }
-        if !text.starts_with('/') {
-            return refuse("an absolute path such as /workspace");
-        }
-        if text.chars().any(char::is_control) {
-            return refuse("no NUL, newline or other control characters");
-        }
-        if text == "/" {
-            return Ok(Self::root());
-        }
-        let trimmed = text.strip_suffix('/').unwrap_or(text);
-        for component in trimmed[1.min(trimmed.len())..].split('/') {
-            match component {
-                "" | "." | ".." => return refuse("no empty, . or .. components"),
-                long if long.len() > limits::PATH_COMPONENT_BYTES_MAX => {
-                    return refuse("components of at most 255 bytes");
-                }
-                _ => {}
-            }
-        }
-        Ok(Self(trimmed.to_owned()))
-    }
-
-    /// The path as text; starts with `/`.
-    pub fn as_str(&self) -> &str {
-        &self.0
+        normalise(field, text).map(Self)
     }
 
     /// The path without its leading `/`, for `openat` below the root.
@@ -78,30 +45,31 @@ impl GuestPath {
     }
 }
 
-impl FromStr for GuestPath {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        Self::parse("path", text)
+fn normalise(field: &'static str, text: &str) -> Result<String, Invalid> {
+    let refuse = |allowed: &str| Err(Invalid::new(field, text, allowed));
+    if text.len() > limits::PATH_BYTES_MAX {
+        return refuse("at most 4095 bytes");
     }
-}
-
-impl TryFrom<String> for GuestPath {
-    type Error = Invalid;
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        Self::parse("path", &text)
+    if !text.starts_with('/') {
+        return refuse("an absolute path such as /workspace");
     }
-}
-
-impl From<GuestPath> for String {
-    fn from(path: GuestPath) -> Self {
-        path.0
+    if text.chars().any(char::is_control) {
+        return refuse("no NUL, newline or other control characters");
     }
-}
-
-impl fmt::Display for GuestPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+    if text == "/" {
+        return Ok("/".to_owned());
     }
+    let trimmed = text.strip_suffix('/').unwrap_or(text);
+    for component in trimmed[1.min(trimmed.len())..].split('/') {
+        match component {
+            "" | "." | ".." => return refuse("no empty, . or .. components"),
+            long if long.len() > limits::PATH_COMPONENT_BYTES_MAX => {
+                return refuse("components of at most 255 bytes");
+            }
+            _ => {}
+        }
+    }
+    Ok(trimmed.to_owned())
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Which MCP servers and tools a token opens: a list of what it may use, and a list of what it may not.
 
 use std::fmt;
-use std::str::FromStr;
 
 use box_wire::Invalid;
 use serde::{Deserialize, Serialize};
@@ -141,18 +140,7 @@ impl TryFrom<String> for McpPattern {
     }
 }
 
-impl FromStr for McpPattern {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.to_owned().try_into()
-    }
-}
-
-impl From<McpPattern> for String {
-    fn from(pattern: McpPattern) -> Self {
-        pattern.text
-    }
-}
+box_wire::from_text!(McpPattern);
 
 impl fmt::Display for McpPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

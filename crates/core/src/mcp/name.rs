@@ -1,10 +1,6 @@
 //! The name of an MCP server, and of a tool of one.
 
-use std::fmt;
-use std::str::FromStr;
-
 use box_wire::Invalid;
-use serde::{Deserialize, Serialize};
 
 use crate::limits::MCP_SERVER_NAME_BYTES_MAX;
 
@@ -14,18 +10,13 @@ pub(super) const BETWEEN: &str = "__";
 /// Where a server's name could stand, this one means our own tools.
 pub(super) const OURS: &str = "box";
 
-/// The name of an MCP server: 1 to 64 letters, digits, `_` and `-`, without `__` in it and without `_` at its end. So the first `__` of
-/// `server__tool` is always the one between the two, whatever a server calls its tools.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct McpServerName(String);
+box_wire::checked_text! {
+    /// The name of an MCP server: 1 to 64 letters, digits, `_` and `-`, without `__` in it and without `_` at its end. So the first `__` of
+    /// `server__tool` is always the one between the two, whatever a server calls its tools.
+    pub struct McpServerName = check;
+}
 
 impl McpServerName {
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// A tool or prompt of this server, as clients of the gateway know it.
     pub fn qualify(&self, tool: &str) -> String {
         format!("{}{BETWEEN}{tool}", self.0)
@@ -70,42 +61,20 @@ fn is_allowed(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '_' || character == '-'
 }
 
-impl TryFrom<String> for McpServerName {
-    type Error = Invalid;
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        if text == OURS {
-            return Err(Invalid::new("name", text, "another name; this one stands for our own tools"));
-        }
-        let is_sized = (1..=MCP_SERVER_NAME_BYTES_MAX).contains(&text.len());
-        let is_plain = text.chars().all(is_allowed) && !text.contains(BETWEEN) && !text.ends_with('_');
-        if is_sized && is_plain {
-            return Ok(Self(text));
-        }
-        let allowed = format!(
-            "1 to {MCP_SERVER_NAME_BYTES_MAX} letters, digits, _ and -, without __ and without _ at the end, such as {}",
-            Self::nearest(&text)
-        );
-        Err(Invalid::new("name", text, allowed))
+fn check(text: String) -> Result<String, Invalid> {
+    if text == OURS {
+        return Err(Invalid::new("name", text, "another name; this one stands for our own tools"));
     }
-}
-
-impl FromStr for McpServerName {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.to_owned().try_into()
+    let is_sized = (1..=MCP_SERVER_NAME_BYTES_MAX).contains(&text.len());
+    let is_plain = text.chars().all(is_allowed) && !text.contains(BETWEEN) && !text.ends_with('_');
+    if is_sized && is_plain {
+        return Ok(text);
     }
-}
-
-impl From<McpServerName> for String {
-    fn from(name: McpServerName) -> Self {
-        name.0
-    }
-}
-
-impl fmt::Display for McpServerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    let allowed = format!(
+        "1 to {MCP_SERVER_NAME_BYTES_MAX} letters, digits, _ and -, without __ and without _ at the end, such as {}",
+        McpServerName::nearest(&text)
+    );
+    Err(Invalid::new("name", text, allowed))
 }
 
 #[cfg(test)]

@@ -1,62 +1,29 @@
 //! The caller's own name for a session.
 
-use std::fmt;
-use std::str::FromStr;
-
 use box_wire::Invalid;
-use serde::{Deserialize, Serialize};
 
 use crate::limits;
 
-/// The caller's own name for a session: any readable text. It never becomes a name of a file, cgroup or container; the box
-/// behind it has an id of ours for that, so that no two sessions can meet in one box however they are spelled.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SessionId(String);
-
-impl SessionId {
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+box_wire::checked_text! {
+    /// The caller's own name for a session: any readable text. It never becomes a name of a file, cgroup or container; the box
+    /// behind it has an id of ours for that, so that no two sessions can meet in one box however they are spelled.
+    pub struct SessionId = check;
 }
 
-impl TryFrom<String> for SessionId {
-    type Error = Invalid;
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        let clean = text.trim() == text && !text.is_empty() && !text.chars().any(is_treacherous);
-        if clean && text.len() <= limits::SESSION_ID_BYTES_MAX {
-            return Ok(Self(text));
-        }
-        let max = limits::SESSION_ID_BYTES_MAX;
-        let allowed = format!("1 to {max} bytes of readable text, without control characters or blanks at the ends");
-        Err(Invalid::new("session_id", text, allowed))
+fn check(text: String) -> Result<String, Invalid> {
+    let clean = text.trim() == text && !text.is_empty() && !text.chars().any(is_treacherous);
+    if clean && text.len() <= limits::SESSION_ID_BYTES_MAX {
+        return Ok(text);
     }
+    let max = limits::SESSION_ID_BYTES_MAX;
+    let allowed = format!("1 to {max} bytes of readable text, without control characters or blanks at the ends");
+    Err(Invalid::new("session_id", text, allowed))
 }
 
 /// Characters that a person who reads a log or a list would not see for what they are.
 fn is_treacherous(character: char) -> bool {
     let marks = ['\u{200b}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2060}'..='\u{206f}', '\u{feff}'..='\u{feff}'];
     character.is_control() || marks.iter().any(|range| range.contains(&character))
-}
-
-impl FromStr for SessionId {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.to_owned().try_into()
-    }
-}
-
-impl From<SessionId> for String {
-    fn from(id: SessionId) -> Self {
-        id.0
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 #[cfg(test)]

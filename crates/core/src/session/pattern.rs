@@ -1,7 +1,6 @@
 //! Sessions that a token or an address is bound to: one id, or all that begin alike.
 
 use std::fmt;
-use std::str::FromStr;
 
 use box_wire::Invalid;
 use serde::{Deserialize, Serialize};
@@ -58,18 +57,7 @@ impl TryFrom<String> for SessionPattern {
     }
 }
 
-impl FromStr for SessionPattern {
-    type Err = Invalid;
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        text.to_owned().try_into()
-    }
-}
-
-impl From<SessionPattern> for String {
-    fn from(pattern: SessionPattern) -> Self {
-        pattern.to_string()
-    }
-}
+box_wire::from_text!(SessionPattern);
 
 impl fmt::Display for SessionPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

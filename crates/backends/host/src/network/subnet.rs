@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
 
 use box_wire::Invalid;
 use serde::{Deserialize, Serialize};
@@ -35,10 +34,10 @@ fn hosts_v6(bits: u8) -> u128 {
     u128::MAX.checked_shr(bits.into()).unwrap_or(0)
 }
 
-impl FromStr for Subnet {
-    type Err = Invalid;
+impl TryFrom<String> for Subnet {
+    type Error = Invalid;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, Invalid> {
         let allowed = "the first address of a network and its bits, such as 10.0.0.0/8 or fd00::/8";
         let parse = || {
             let (first, bits) = text.split_once('/')?;
@@ -53,19 +52,7 @@ impl FromStr for Subnet {
     }
 }
 
-impl TryFrom<String> for Subnet {
-    type Error = Invalid;
-
-    fn try_from(text: String) -> Result<Self, Invalid> {
-        text.parse()
-    }
-}
-
-impl From<Subnet> for String {
-    fn from(subnet: Subnet) -> Self {
-        subnet.to_string()
-    }
-}
+box_wire::from_text!(Subnet);
 
 impl fmt::Display for Subnet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
