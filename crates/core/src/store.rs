@@ -1,8 +1,9 @@
 //! What is remembered across restarts of the server. The service holds the truth while it runs; this is its memory.
 
+mod table;
 mod template;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use async_trait::async_trait;
@@ -18,37 +19,29 @@ use crate::session::{SessionConfig, SessionId, SessionState};
 use crate::token::TokenRow;
 use crate::{BackendName, Handle, Result};
 
+use table::{tables, word};
+
+pub use table::{Effect, Row, StoredRow, Table};
 pub use template::{TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
 
-/// A memory that survives the server.
-#[async_trait]
-pub trait Store: Send + Sync + fmt::Debug {
-    /// Everything that is remembered.
-    async fn load(&self) -> Result<Loaded>;
-
-    /// Remembers a change. All changes are applied in the order in which they were given, whatever they wait for.
-    async fn write(&self, change: Change, wait: Wait) -> Result<()>;
-
-    /// The name under which boxes of this state are known, made when first asked for. It never changes.
-    async fn instance_id(&self) -> Result<String>;
-
-    /// All tokens.
-    async fn tokens(&self) -> Result<Vec<TokenRow>>;
-
-    /// The definitions of MCP servers that callers made, of all tenants.
-    async fn mcp_servers(&self) -> Result<Vec<McpServerRow>>;
-
-    /// The approved tools of MCP servers, of all tenants.
-    async fn mcp_approvals(&self) -> Result<Vec<McpApprovalsRow>>;
-
-    /// What is remembered of sandboxes besides their sessions, of all tenants.
-    async fn sandboxes(&self) -> Result<Vec<SandboxRow>>;
-
-    /// The volumes that there are, of all tenants.
-    async fn volumes(&self) -> Result<Vec<VolumeRow>>;
-
-    /// Saved boxes, of all tenants.
-    async fn templates(&self) -> Result<Vec<TemplateRow>>;
+tables! {
+    sessions(tenant, id) "session": PutSession(SessionRow[key]) / DeleteSession(key: SessionKey),
+        state = |row| word(&row.state);
+    execs(tenant, session, id) "exec": PutExec(ExecRow[key, info.exec_id]) / DeleteExec(key: SessionKey, id: ExecId),
+        state = |row| word(&row.info.status);
+    processes(tenant, session, id) "process": PutProcess(ProcessRow[key, call.process_id])
+        / DeleteProcess(key: SessionKey, id: ProcessId);
+    tokens(id) "token": PutToken(TokenRow[id]), tenant = |row| row.tenant.to_string();
+    mcp_servers(tenant, name) "MCP server": PutMcpServer(McpServerRow[key]) / DeleteMcpServer(key: McpServerKey),
+        state = |row| if row.enabled { "enabled" } else { "disabled" }.to_owned();
+    mcp_approvals(tenant, name) "list of approved tools": PutMcpApprovals(McpApprovalsRow[key])
+        / DeleteMcpApprovals(key: McpServerKey);
+    sandboxes(tenant, id) "sandbox": PutSandbox(SandboxRow[key]) / DeleteSandbox(key: SessionKey),
+        template = |row| row.template.clone();
+    volumes(tenant, id) "volume": PutVolume(VolumeRow[tenant, id]) / DeleteVolume(tenant: TenantId, id: String),
+        name = |row| row.name.clone();
+    templates(tenant, id) "template": PutTemplate(TemplateRow[key]) / DeleteTemplate(key: TemplateKey),
+        name = |row| row.name.clone().unwrap_or_default();
 }
 
 /// What a writer waits for.
@@ -58,47 +51,6 @@ pub enum Wait {
     Queued,
     /// That a `kill -9` cannot make it forgotten.
     Committed,
-}
-
-/// One thing to remember.
-#[derive(Debug, Clone)]
-pub enum Change {
-    /// A session, new or changed.
-    PutSession(Box<SessionRow>),
-    /// A session is gone, with its execs and processes.
-    DeleteSession(SessionKey),
-    /// A command, new or ended.
-    PutExec(Box<ExecRow>),
-    /// A command is forgotten.
-    DeleteExec(SessionKey, ExecId),
-    /// A managed process, new or changed.
-    PutProcess(Box<ProcessRow>),
-    /// A managed process is forgotten.
-    DeleteProcess(SessionKey, ProcessId),
-    /// A token, new or changed.
-    PutToken(Box<TokenRow>),
-    /// Tokens are forgotten: all of them or, where [`LastToken`] says so, none.
-    DeleteTokens(Vec<String>, LastToken),
-    /// The definition of an MCP server, new or changed.
-    PutMcpServer(Box<McpServerRow>),
-    /// The definition of an MCP server is forgotten.
-    DeleteMcpServer(McpServerKey),
-    /// The approved tools of an MCP server, new or changed.
-    PutMcpApprovals(Box<McpApprovalsRow>),
-    /// The approved tools of an MCP server are deleted.
-    DeleteMcpApprovals(McpServerKey),
-    /// A sandbox, new or changed.
-    PutSandbox(Box<SandboxRow>),
-    /// A sandbox is forgotten.
-    DeleteSandbox(SessionKey),
-    /// A volume, new or changed.
-    PutVolume(Box<VolumeRow>),
-    /// A volume is forgotten.
-    DeleteVolume(TenantId, String),
-    /// A saved box, new or changed.
-    PutTemplate(Box<TemplateRow>),
-    /// A saved box is forgotten.
-    DeleteTemplate(TemplateKey),
 }
 
 /// What a deletion does that would leave no token at all.
@@ -123,6 +75,24 @@ pub struct Loaded {
     pub processes: Vec<ProcessRow>,
 }
 
+impl Loaded {
+    const TABLES: [&'static Table; 3] = [SessionRow::TABLE, ExecRow::TABLE, ProcessRow::TABLE];
+
+    /// The owner of a session that cannot be read learns that it is lost.
+    fn parse(stored: Vec<Vec<StoredRow>>) -> Self {
+        let mut stored = stored.into_iter();
+        let mut next = || stored.next().unwrap_or_default();
+        let (sessions, bad) = table::parse::<SessionRow>(next());
+        let unreadable = bad.into_iter().filter_map(|row| Some((SessionKey::of_columns(&row.keys)?, row.reason)));
+        let (mut execs, mut processes) = (table::parse::<ExecRow>(next()).0, table::parse::<ProcessRow>(next()).0);
+        // What belongs to a session that could not be read is left out with it.
+        let known: HashSet<&SessionKey> = sessions.iter().map(|session| &session.key).collect();
+        execs.retain(|exec| known.contains(&exec.key));
+        processes.retain(|process| known.contains(&process.key));
+        Self { unreadable: unreadable.collect(), execs, processes, sessions }
+    }
+}
+
 /// Which session: ids are unique within a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionKey {
@@ -130,6 +100,13 @@ pub struct SessionKey {
     pub tenant: TenantId,
     /// The caller's name for it.
     pub id: SessionId,
+}
+
+impl SessionKey {
+    fn of_columns(columns: &[String]) -> Option<Self> {
+        let [tenant, id] = columns else { return None };
+        Some(Self { tenant: tenant.parse().ok()?, id: id.parse().ok()? })
+    }
 }
 
 /// What is remembered of a session.

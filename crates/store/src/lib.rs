@@ -7,7 +7,6 @@ mod connection;
 mod file;
 mod migrate;
 mod read;
-mod record;
 #[cfg(test)]
 #[path = "../tests/suite/rows.rs"]
 mod rows;
@@ -19,8 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use box_core::store::{Change, Loaded, McpApprovalsRow, McpServerRow, SandboxRow, TemplateRow, VolumeRow, Wait};
-use box_core::token::TokenRow;
+use box_core::store::{Change, StoredRow, Table, Wait};
 use box_core::{Error, Result, Store};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -58,7 +56,10 @@ impl SqliteStore {
     }
 
     /// Runs a question on the reading connection, where it may take its time.
-    async fn ask<T: Send + 'static>(&self, question: fn(&mut Connection) -> Result<T>) -> Result<T> {
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let reader = Arc::clone(&self.reader);
         let answer = box_core::tasks::blocking(move || {
             // A panic elsewhere leaves no half-done work here: SQLite rolls an open transaction back.
@@ -71,8 +72,9 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn load(&self) -> Result<Loaded> {
-        self.ask(read::load).await
+    async fn read(&self, tables: &[&'static Table]) -> Result<Vec<Vec<StoredRow>>> {
+        let tables = tables.to_vec();
+        self.ask(move |connection| read::tables(connection, &tables)).await
     }
 
     async fn write(&self, change: Change, wait: Wait) -> Result<()> {
@@ -91,30 +93,6 @@ impl Store for SqliteStore {
 
     async fn instance_id(&self) -> Result<String> {
         self.ask(read::instance_id).await
-    }
-
-    async fn tokens(&self) -> Result<Vec<TokenRow>> {
-        self.ask(read::tokens).await
-    }
-
-    async fn mcp_servers(&self) -> Result<Vec<McpServerRow>> {
-        self.ask(read::mcp_servers).await
-    }
-
-    async fn mcp_approvals(&self) -> Result<Vec<McpApprovalsRow>> {
-        self.ask(read::mcp_approvals).await
-    }
-
-    async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
-        self.ask(read::sandboxes).await
-    }
-
-    async fn volumes(&self) -> Result<Vec<VolumeRow>> {
-        self.ask(read::volumes).await
-    }
-
-    async fn templates(&self) -> Result<Vec<TemplateRow>> {
-        self.ask(read::templates).await
     }
 }
 

@@ -1,67 +1,24 @@
-//! Reads the file. A row that cannot be read is left out and named in the log, so that the server still starts. The owner of
-//! an unreadable session learns that it is lost.
+//! Reads the file.
 
-use std::collections::HashSet;
-
-use box_core::store::{
-    ExecRow, Loaded, McpApprovalsRow, McpServerRow, ProcessRow, SandboxRow, SessionKey, SessionRow, TemplateRow,
-    VolumeRow,
-};
-use box_core::token::TokenRow;
+use box_core::store::{StoredRow, Table};
 use box_core::{Error, Result};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::failed;
-use crate::record::Record;
 use crate::statement::ROW_BYTES_MAX;
 
 /// Characters of an instance's name.
 const INSTANCE_ID_CHARS: usize = 16;
 
-/// Everything that is remembered of sessions, as of one moment.
-pub(crate) fn load(connection: &mut Connection) -> Result<Loaded> {
+/// The rows of some tables, as of one moment.
+pub(crate) fn tables(connection: &mut Connection, tables: &[&'static Table]) -> Result<Vec<Vec<StoredRow>>> {
     let transaction = connection.transaction().map_err(failed("reading the store"))?;
-    let (sessions, bad) = read_all::<SessionRow>(&transaction)?;
-    let unreadable =
-        bad.into_iter().filter_map(|Unreadable { keys, reason }| Some((session_key(&keys)?, reason))).collect();
-    let mut execs: Vec<ExecRow> = list(&transaction)?;
-    let mut processes: Vec<ProcessRow> = list(&transaction)?;
-    // What belongs to a session that could not be read is left out with it.
-    let known: HashSet<&SessionKey> = sessions.iter().map(|session| &session.key).collect();
-    execs.retain(|exec| known.contains(&exec.key));
-    processes.retain(|process| known.contains(&process.key));
-    Ok(Loaded { sessions, unreadable, execs, processes })
-}
-
-/// All tokens, those that another process has just added among them.
-pub(crate) fn tokens(connection: &mut Connection) -> Result<Vec<TokenRow>> {
-    list(connection)
-}
-
-/// All definitions of MCP servers.
-pub(crate) fn mcp_servers(connection: &mut Connection) -> Result<Vec<McpServerRow>> {
-    list(connection)
-}
-
-/// The approved tools of all MCP servers.
-pub(crate) fn mcp_approvals(connection: &mut Connection) -> Result<Vec<McpApprovalsRow>> {
-    list(connection)
-}
-
-/// What is remembered of all sandboxes.
-pub(crate) fn sandboxes(connection: &mut Connection) -> Result<Vec<SandboxRow>> {
-    list(connection)
-}
-
-/// All volumes.
-pub(crate) fn volumes(connection: &mut Connection) -> Result<Vec<VolumeRow>> {
-    list(connection)
-}
-
-/// All saved boxes.
-pub(crate) fn templates(connection: &mut Connection) -> Result<Vec<TemplateRow>> {
-    list(connection)
+    let read = |table: &&'static Table| {
+        let context = format!("reading {} rows from the store", table.kind);
+        rows(&transaction, table).map_err(failed(&context))
+    };
+    tables.iter().map(read).collect()
 }
 
 /// The name under which boxes of this state are known. Whoever asks first makes it.
@@ -91,57 +48,22 @@ fn check_instance_id(text: String) -> Result<String> {
     })
 }
 
-/// A row that cannot be read: its keys as the columns have them, and why.
-struct Unreadable {
-    keys: Vec<String>,
-    reason: String,
-}
-
-fn session_key(keys: &[String]) -> Option<SessionKey> {
-    let [tenant, id] = keys else { return None };
-    Some(SessionKey { tenant: tenant.parse().ok()?, id: id.parse().ok()? })
-}
-
-fn list<R: Record>(connection: &Connection) -> Result<Vec<R>> {
-    Ok(read_all(connection)?.0)
-}
-
-fn read_all<R: Record>(connection: &Connection) -> Result<(Vec<R>, Vec<Unreadable>)> {
-    let read = || -> rusqlite::Result<(Vec<R>, Vec<Unreadable>)> {
-        let mut statement = connection.prepare_cached(R::LIST)?;
-        let mut rows = statement.query([])?;
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        while let Some(row) = rows.next()? {
-            match read_row(row)? {
-                Ok(record) => good.push(record),
-                Err(unreadable) => bad.push(unreadable),
-            }
-        }
-        Ok((good, bad))
-    };
-    read().map_err(failed(&format!("reading {} rows from the store", R::KIND)))
+fn rows(connection: &Connection, table: &Table) -> rusqlite::Result<Vec<StoredRow>> {
+    let list = format!("SELECT {}, row FROM {} ORDER BY rowid", table.keys.join(", "), table.name);
+    let mut statement = connection.prepare_cached(&list)?;
+    let rows = statement.query_map([], |row| read_row(row, table.keys.len()))?;
+    rows.collect()
 }
 
 /// Reads a row whose last column is JSON and whose other columns are its keys.
-fn read_row<R: Record>(row: &Row<'_>) -> rusqlite::Result<Result<R, Unreadable>> {
-    let last = row.as_ref().column_count() - 1;
-    let keys = (0..last).map(|index| row.get_ref(index).map(text)).collect::<rusqlite::Result<Vec<_>>>()?;
-    Ok(parse::<R>(row.get_ref(last)?, &keys).map_err(|reason| {
-        tracing::warn!(reason, "{} {keys:?} cannot be read from the store and is left out", R::KIND);
-        Unreadable { keys, reason }
-    }))
-}
-
-fn parse<R: Record>(json: ValueRef<'_>, keys: &[String]) -> Result<R, String> {
-    let bytes = json.as_bytes().map_err(|error| error.to_string())?;
-    if bytes.len() > ROW_BYTES_MAX {
-        return Err(format!("{} bytes are more than a row can have", bytes.len()));
-    }
-    let record: R = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    if record.keys() != keys {
-        return Err("it says that it is another one than its columns say".to_owned());
-    }
-    Ok(record)
+fn read_row(row: &Row<'_>, last: usize) -> rusqlite::Result<StoredRow> {
+    let keys = (0..last).map(|index| row.get_ref(index).map(text)).collect::<rusqlite::Result<_>>()?;
+    let json = match row.get_ref(last)?.as_bytes() {
+        Ok(bytes) if bytes.len() > ROW_BYTES_MAX => Err(format!("{} bytes are more than a row can have", bytes.len())),
+        Ok(bytes) => Ok(bytes.to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    Ok(StoredRow { keys, json })
 }
 
 /// A key for comparing and for the log, whatever the file holds there.

@@ -2,16 +2,11 @@
 
 use std::fmt;
 
-use box_core::store::{
-    Change, ExecRow, LastToken, McpApprovalsRow, McpServerRow, ProcessRow, SandboxRow, SessionRow, TemplateRow,
-    VolumeRow,
-};
+use box_core::Result;
+use box_core::store::{Change, Effect, LastToken, Row, Table};
 use box_core::token::TokenRow;
-use box_core::{Error, Result};
 use box_wire::Invalid;
 use rusqlite::{Connection, params_from_iter};
-
-use crate::record::{Record, keys_in_session, keys_of, mcp_server_keys, session_keys, template_keys};
 
 /// Largest row. What holds the most is an environment; one that passed every other check stays far below.
 pub(crate) const ROW_BYTES_MAX: usize = 16 << 20;
@@ -28,7 +23,7 @@ const DELETE_TOKENS_BUT_THE_LAST: &str = "DELETE FROM tokens WHERE id IN (SELECT
 pub(crate) struct Statement {
     verb: &'static str,
     kind: &'static str,
-    sql: &'static str,
+    sql: String,
     keys: Vec<String>,
     values: Vec<String>,
 }
@@ -36,87 +31,54 @@ pub(crate) struct Statement {
 impl Statement {
     /// What a change means.
     pub(crate) fn of(change: &Change) -> Result<Self> {
-        match change {
-            Change::PutSession(row) => Self::put(row.as_ref()),
-            Change::PutExec(row) => Self::put(row.as_ref()),
-            Change::PutProcess(row) => Self::put(row.as_ref()),
-            Change::PutToken(row) => Self::put(row.as_ref()),
-            Change::PutMcpServer(row) => Self::put(row.as_ref()),
-            Change::PutMcpApprovals(row) => Self::put(row.as_ref()),
-            Change::PutSandbox(row) => Self::put(row.as_ref()),
-            Change::PutVolume(row) => Self::put(row.as_ref()),
-            Change::PutTemplate(row) => Self::put(row.as_ref()),
-            // Execs and processes go with their session: the schema says so.
-            Change::DeleteSession(key) => Ok(Self::delete(
-                SessionRow::KIND,
-                "DELETE FROM sessions WHERE tenant = ?1 AND id = ?2",
-                session_keys(key),
-            )),
-            Change::DeleteExec(key, id) => Ok(Self::delete(
-                ExecRow::KIND,
-                "DELETE FROM execs WHERE tenant = ?1 AND session = ?2 AND id = ?3",
-                keys_in_session(key, id.as_str()),
-            )),
-            Change::DeleteProcess(key, id) => Ok(Self::delete(
-                ProcessRow::KIND,
-                "DELETE FROM processes WHERE tenant = ?1 AND session = ?2 AND id = ?3",
-                keys_in_session(key, id.as_str()),
-            )),
-            Change::DeleteTokens(ids, last) => {
+        let delete =
+            |table: &Table, sql, keys| Self { verb: "forgetting", kind: table.kind, sql, keys, values: Vec::new() };
+        Ok(match change.effect()? {
+            Effect::Put { table, keys, label, json } => {
+                if json.len() > ROW_BYTES_MAX {
+                    let allowed = format!("at most {ROW_BYTES_MAX} bytes as JSON");
+                    return Err(Invalid::new(table.kind, json.len(), allowed).into());
+                }
+                let values = label.into_iter().chain([json]).collect();
+                Self { verb: "remembering", kind: table.kind, sql: put(table), keys, values }
+            }
+            Effect::Delete { table, keys } => delete(table, delete_one(table), keys),
+            Effect::DeleteTokens { ids, last } => {
                 let sql = match last {
                     LastToken::Deleted => DELETE_TOKENS,
                     LastToken::Kept => DELETE_TOKENS_BUT_THE_LAST,
                 };
-                Ok(Self::delete(TokenRow::KIND, sql, vec![serde_json::Value::from(ids.as_slice()).to_string()]))
+                delete(TokenRow::TABLE, sql.to_owned(), vec![serde_json::Value::from(ids).to_string()])
             }
-            Change::DeleteMcpServer(key) => Ok(Self::delete(
-                McpServerRow::KIND,
-                "DELETE FROM mcp_servers WHERE tenant = ?1 AND name = ?2",
-                mcp_server_keys(key),
-            )),
-            Change::DeleteMcpApprovals(key) => Ok(Self::delete(
-                McpApprovalsRow::KIND,
-                "DELETE FROM mcp_approvals WHERE tenant = ?1 AND name = ?2",
-                mcp_server_keys(key),
-            )),
-            Change::DeleteSandbox(key) => Ok(Self::delete(
-                SandboxRow::KIND,
-                "DELETE FROM sandboxes WHERE tenant = ?1 AND id = ?2",
-                session_keys(key),
-            )),
-            Change::DeleteVolume(tenant, id) => Ok(Self::delete(
-                VolumeRow::KIND,
-                "DELETE FROM volumes WHERE tenant = ?1 AND id = ?2",
-                keys_of(tenant, id),
-            )),
-            Change::DeleteTemplate(key) => Ok(Self::delete(
-                TemplateRow::KIND,
-                "DELETE FROM templates WHERE tenant = ?1 AND id = ?2",
-                template_keys(key),
-            )),
-        }
-    }
-
-    fn put<R: Record>(record: &R) -> Result<Self> {
-        let failed = |error: serde_json::Error| Error::io(format!("writing down a {}", R::KIND), error);
-        let row = serde_json::to_string(record).map_err(failed)?;
-        if row.len() > ROW_BYTES_MAX {
-            let allowed = format!("at most {ROW_BYTES_MAX} bytes as JSON");
-            return Err(Invalid::new(R::KIND, row.len(), allowed).into());
-        }
-        let values = record.label().into_iter().chain([row]).collect();
-        Ok(Self { verb: "remembering", kind: R::KIND, sql: R::PUT, keys: record.keys(), values })
-    }
-
-    fn delete(kind: &'static str, sql: &'static str, keys: Vec<String>) -> Self {
-        Self { verb: "forgetting", kind, sql, keys, values: Vec::new() }
+        })
     }
 
     pub(crate) fn execute(&self, connection: &Connection) -> rusqlite::Result<()> {
         let values = params_from_iter(self.keys.iter().chain(&self.values));
-        connection.prepare_cached(self.sql)?.execute(values)?;
+        connection.prepare_cached(&self.sql)?.execute(values)?;
         Ok(())
     }
+}
+
+/// Never REPLACE, which would delete a session for a moment and take its execs along.
+fn put(table: &Table) -> String {
+    let values = || table.label.iter().chain([&"row"]);
+    let columns: Vec<&str> = table.keys.iter().chain(values()).copied().collect();
+    let numbers: Vec<String> = (1..=columns.len()).map(|number| format!("?{number}")).collect();
+    let updates: Vec<String> = values().map(|column| format!("{column} = excluded.{column}")).collect();
+    // A session that is gone gets no rows any more: this one may have been queued before it went.
+    let condition =
+        if table.is_in_session() { "EXISTS (SELECT 1 FROM sessions WHERE tenant = ?1 AND id = ?2)" } else { "true" };
+    let (name, columns, numbers) = (table.name, columns.join(", "), numbers.join(", "));
+    let updates = updates.join(", ");
+    format!("INSERT INTO {name} ({columns}) SELECT {numbers} WHERE {condition} ON CONFLICT DO UPDATE SET {updates}")
+}
+
+/// What is in a session goes with it: the schema says so.
+fn delete_one(table: &Table) -> String {
+    let is = |(number, column): (usize, &&str)| format!("{column} = ?{number}");
+    let conditions: Vec<String> = (1..).zip(table.keys).map(is).collect();
+    format!("DELETE FROM {} WHERE {}", table.name, conditions.join(" AND "))
 }
 
 impl fmt::Display for Statement {

@@ -15,10 +15,7 @@ use crate::backend::{
 use crate::call::ExecCall;
 use crate::profile::ProfileDraft;
 use crate::session::{SessionFilter, SessionRequest, SessionState};
-use crate::store::{
-    Change, Loaded, McpApprovalsRow, McpServerRow, SandboxRow, SessionRow, TemplateRow, VolumeRow, Wait,
-};
-use crate::token::TokenRow;
+use crate::store::{Change, Loaded, SessionRow, StoredRow, Table, Wait};
 use crate::{BoxSpec, Guarantees};
 
 /// A machine on which no box can be made, but which can be asked.
@@ -150,6 +147,10 @@ fn row(id: &str, backend: BackendName) -> SessionRow {
 
 #[async_trait]
 impl Store for Memory {
+    async fn read(&self, tables: &[&'static Table]) -> Result<Vec<Vec<StoredRow>>> {
+        Ok(tables.iter().map(|_| Vec::new()).collect())
+    }
+
     async fn load(&self) -> Result<Loaded> {
         Ok(Loaded { sessions: self.sessions.clone(), unreadable: self.unreadable.clone(), ..Loaded::default() })
     }
@@ -161,30 +162,6 @@ impl Store for Memory {
 
     async fn instance_id(&self) -> Result<String> {
         Ok("test".to_owned())
-    }
-
-    async fn tokens(&self) -> Result<Vec<TokenRow>> {
-        Ok(Vec::new())
-    }
-
-    async fn mcp_servers(&self) -> Result<Vec<McpServerRow>> {
-        Ok(Vec::new())
-    }
-
-    async fn mcp_approvals(&self) -> Result<Vec<McpApprovalsRow>> {
-        Ok(Vec::new())
-    }
-
-    async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
-        Ok(Vec::new())
-    }
-
-    async fn volumes(&self) -> Result<Vec<VolumeRow>> {
-        Ok(Vec::new())
-    }
-
-    async fn templates(&self) -> Result<Vec<TemplateRow>> {
-        Ok(Vec::new())
     }
 }
 

@@ -1,7 +1,7 @@
 //! What tests of several doors need.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc, reason = "only tests use it")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,9 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use box_core::backend::{Finding, FindingState};
 use box_core::call::{Cursor, ExecInfo, ExecStatus, ProcessId, ProcessInfo, ProcessStatus, RestartPolicy};
-use box_core::store::{
-    Change, Loaded, McpApprovalsRow, McpServerRow, SandboxRow, SessionKey, TemplateKey, TemplateRow, VolumeRow, Wait,
-};
+use box_core::store::{Change, Effect, Row, StoredRow, Table, Wait};
 use box_core::token::{TokenRow, mint};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Capabilities, Error, Handle, Liveness, Result, Scope, Service,
@@ -104,26 +102,45 @@ impl Visitors {
     }
 }
 
-/// A memory that forgets everything but sandboxes, volumes and saved boxes.
+/// A store in memory.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    tokens: Mutex<Vec<TokenRow>>,
-    sandboxes: Mutex<BTreeMap<SessionKey, SandboxRow>>,
-    volumes: Mutex<Vec<VolumeRow>>,
-    templates: Mutex<BTreeMap<TemplateKey, TemplateRow>>,
+    rows: Mutex<Vec<(&'static Table, Vec<String>, String)>>,
     reads: AtomicU32,
     broken: AtomicBool,
 }
 
 impl MemoryStore {
     pub fn with(tokens: &[TokenRow]) -> Self {
-        Self { tokens: Mutex::new(tokens.to_vec()), ..Self::default() }
+        let store = Self::default();
+        store.set(tokens);
+        store
     }
 
     pub fn set(&self, tokens: &[TokenRow]) {
-        *self.tokens.lock().unwrap() = tokens.to_vec();
+        self.rows.lock().unwrap().retain(|(table, ..)| *table != TokenRow::TABLE);
+        for row in tokens {
+            self.apply(&Change::PutToken(Box::new(row.clone())));
+        }
     }
 
+    fn apply(&self, change: &Change) {
+        let mut rows = self.rows.lock().unwrap();
+        match change.effect().unwrap() {
+            Effect::Put { table, keys, json, .. } => {
+                match rows.iter_mut().find(|(other, known, _)| *other == table && *known == keys) {
+                    Some((_, _, row)) => *row = json,
+                    None => rows.push((table, keys, json)),
+                }
+            }
+            Effect::Delete { table, keys } => rows.retain(|(other, known, _)| *other != table || *known != keys),
+            Effect::DeleteTokens { ids, .. } => {
+                rows.retain(|(table, keys, _)| *table != TokenRow::TABLE || !ids.contains(&keys[0]));
+            }
+        }
+    }
+
+    /// How often the tokens were read.
     pub fn reads(&self) -> u32 {
         self.reads.load(Ordering::Relaxed)
     }
@@ -135,54 +152,28 @@ impl MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn load(&self) -> Result<Loaded> {
-        Ok(Loaded::default())
+    async fn read(&self, tables: &[&'static Table]) -> Result<Vec<Vec<StoredRow>>> {
+        if tables == [TokenRow::TABLE] {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Error::io("reading tokens", std::io::Error::other("broken")));
+        }
+        let rows = self.rows.lock().unwrap();
+        let of = |table: &Table| {
+            let rows = rows.iter().filter(|(other, ..)| *other == table);
+            rows.map(|(_, keys, json)| StoredRow { keys: keys.clone(), json: Ok(json.clone().into_bytes()) }).collect()
+        };
+        Ok(tables.iter().map(|table| of(table)).collect())
     }
 
     async fn write(&self, change: Change, _wait: Wait) -> Result<()> {
-        let (mut sandboxes, mut templates) = (self.sandboxes.lock().unwrap(), self.templates.lock().unwrap());
-        match change {
-            Change::PutSandbox(row) => drop(sandboxes.insert(row.key.clone(), *row)),
-            Change::DeleteSandbox(key) => drop(sandboxes.remove(&key)),
-            Change::PutVolume(row) => self.volumes.lock().unwrap().push(*row),
-            Change::DeleteVolume(_, id) => self.volumes.lock().unwrap().retain(|row| row.id != id),
-            Change::PutTemplate(row) => drop(templates.insert(row.key.clone(), *row)),
-            Change::DeleteTemplate(key) => drop(templates.remove(&key)),
-            _ => {}
-        }
+        self.apply(&change);
         Ok(())
     }
 
     async fn instance_id(&self) -> Result<String> {
         Ok("test".to_owned())
-    }
-
-    async fn tokens(&self) -> Result<Vec<TokenRow>> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        if self.broken.load(Ordering::Relaxed) {
-            return Err(Error::io("reading tokens", std::io::Error::other("broken")));
-        }
-        Ok(self.tokens.lock().unwrap().clone())
-    }
-
-    async fn mcp_servers(&self) -> Result<Vec<McpServerRow>> {
-        Ok(Vec::new())
-    }
-
-    async fn mcp_approvals(&self) -> Result<Vec<McpApprovalsRow>> {
-        Ok(Vec::new())
-    }
-
-    async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
-        Ok(self.sandboxes.lock().unwrap().values().cloned().collect())
-    }
-
-    async fn volumes(&self) -> Result<Vec<VolumeRow>> {
-        Ok(self.volumes.lock().unwrap().clone())
-    }
-
-    async fn templates(&self) -> Result<Vec<TemplateRow>> {
-        Ok(self.templates.lock().unwrap().values().cloned().collect())
     }
 }
 

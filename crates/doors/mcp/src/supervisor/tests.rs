@@ -9,8 +9,7 @@ use box_core::mcp::{
     McpAccess, McpErrorPhase, McpServerInfo, McpServers, McpStatus, McpSwitch, McpTested, McpToolChange,
 };
 use box_core::service::Resource;
-use box_core::store::{Change, Loaded, McpApprovalsRow, McpServerRow, SandboxRow, TemplateRow, VolumeRow, Wait};
-use box_core::token::TokenRow;
+use box_core::store::{Change, Effect, StoredRow, Table, Wait};
 use box_core::{BackendName, Scope, ServiceConfig};
 use rmcp::RoleClient;
 use rmcp::transport::Transport;
@@ -27,46 +26,28 @@ const SCRIPT: &str = include_str!("../testing/server.py");
 /// Only a guard against hanging.
 const EVENTUALLY: Duration = Duration::from_mins(1);
 
-/// Remembers servers and nothing else.
+/// A store in memory: rows by their table and keys.
 #[derive(Debug, Default)]
-struct Memory(Mutex<BTreeMap<McpServerKey, McpServerRow>>, Mutex<BTreeMap<McpServerKey, McpApprovalsRow>>);
+struct Memory(Mutex<BTreeMap<(&'static str, Vec<String>), String>>);
 
 #[async_trait]
 impl Store for Memory {
-    async fn load(&self) -> Result<Loaded> {
-        Ok(Loaded::default())
+    async fn read(&self, tables: &[&'static Table]) -> Result<Vec<Vec<StoredRow>>> {
+        let rows = self.0.lock().unwrap();
+        let stored = |keys: &[String], json: &str| StoredRow { keys: keys.to_vec(), json: Ok(json.into()) };
+        let of = |name| rows.iter().filter(move |((other, _), _)| *other == name);
+        Ok(tables.iter().map(|table| of(table.name).map(|((_, keys), json)| stored(keys, json)).collect()).collect())
     }
     async fn write(&self, change: Change, _: Wait) -> Result<()> {
-        match change {
-            Change::PutMcpServer(row) => drop(self.0.lock().unwrap().insert(row.key.clone(), *row)),
-            Change::DeleteMcpServer(key) => drop(self.0.lock().unwrap().remove(&key)),
-            Change::PutMcpApprovals(row) => drop(self.1.lock().unwrap().insert(row.key.clone(), *row)),
-            Change::DeleteMcpApprovals(key) => drop(self.1.lock().unwrap().remove(&key)),
-            _ => {}
+        match change.effect()? {
+            Effect::Put { table, keys, json, .. } => drop(self.0.lock().unwrap().insert((table.name, keys), json)),
+            Effect::Delete { table, keys } => drop(self.0.lock().unwrap().remove(&(table.name, keys))),
+            Effect::DeleteTokens { .. } => {}
         }
         Ok(())
     }
     async fn instance_id(&self) -> Result<String> {
         Ok("test".to_owned())
-    }
-    async fn tokens(&self) -> Result<Vec<TokenRow>> {
-        Ok(Vec::new())
-    }
-    async fn mcp_servers(&self) -> Result<Vec<McpServerRow>> {
-        Ok(self.0.lock().unwrap().values().cloned().collect())
-    }
-    async fn mcp_approvals(&self) -> Result<Vec<McpApprovalsRow>> {
-        Ok(self.1.lock().unwrap().values().cloned().collect())
-    }
-    async fn sandboxes(&self) -> Result<Vec<SandboxRow>> {
-        Ok(Vec::new())
-    }
-    async fn volumes(&self) -> Result<Vec<VolumeRow>> {
-        Ok(Vec::new())
-    }
-
-    async fn templates(&self) -> Result<Vec<TemplateRow>> {
-        Ok(Vec::new())
     }
 }
 
@@ -316,7 +297,7 @@ async fn tools_that_change_are_held_until_they_are_approved() {
     assert_eq!((info.tools, info.runtime_info.held_tools.len()), (2, 1), "what was approved is remembered");
     assert_eq!(third.approve(&me(), &name("one"), None).await.unwrap().tools, 3);
     third.remove(&me(), &name("one")).await.unwrap();
-    assert!(store.1.lock().unwrap().is_empty(), "nothing is kept of what was removed");
+    assert!(store.mcp_approvals().await.unwrap().is_empty(), "nothing is kept of what was removed");
     third.put(&me(), &name("free"), definition(&[])).await.unwrap();
     connected(&third, "free").await;
     let free = third.approve(&me(), &name("free"), None).await.unwrap_err();
