@@ -9,9 +9,10 @@ use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings};
 use box_e2b::{E2b, E2bConfig, E2bSettings};
 use box_host::InstanceKind;
 use box_host::instance::State;
+use box_host::local::LocalConfig;
 use box_host::network::{Method, Subnet};
 use box_images::{Images, ImagesConfig};
-use box_native::{Native, NativeConfig};
+use box_native::Native;
 use box_nsjail::{Nsjail, NsjailConfig};
 
 use crate::config::Config;
@@ -165,16 +166,19 @@ impl Engines {
         opened.map_err(|error| named(name, error))
     }
 
-    async fn open_native(&self) -> Result<Opened> {
-        let config = NativeConfig {
+    fn local(&self) -> LocalConfig {
+        LocalConfig {
             state_dir: self.state_dir.clone(),
             mount_policy: self.mount_policy(),
             instance: self.instance.clone(),
             network_method: self.network_method,
             reserved: self.reserved.clone(),
             images: self.images.clone(),
-        };
-        Ok(Opened::Native(Native::open(config).await?))
+        }
+    }
+
+    async fn open_native(&self) -> Result<Opened> {
+        Ok(Opened::Native(Native::open(self.local()).await?))
     }
 
     async fn open_engine(&self, kind: EngineKind, settings: &EngineSettings) -> Result<Opened> {
@@ -193,15 +197,7 @@ impl Engines {
     }
 
     async fn open_nsjail(&self) -> Result<Opened> {
-        let config = NsjailConfig {
-            state_dir: self.state_dir.clone(),
-            mount_policy: self.mount_policy(),
-            instance: self.instance.clone(),
-            network_method: self.network_method,
-            reserved: self.reserved.clone(),
-            program: self.nsjail_program.clone(),
-            images: self.images.clone(),
-        };
+        let config = NsjailConfig { local: self.local(), program: self.nsjail_program.clone() };
         Ok(Opened::Nsjail(Nsjail::open(config).await?))
     }
 

@@ -8,7 +8,8 @@ use box_core::{Backend, BackendName, MountPolicy};
 use box_docker::{Engine, EngineConfig, EngineKind, EngineSettings, PullPolicy};
 use box_e2b::{E2b, E2bConfig, E2bSettings, Secret};
 use box_host::InstanceKind;
-use box_native::{Native, NativeConfig};
+use box_host::local::LocalConfig;
+use box_native::Native;
 use box_nsjail::{Nsjail, NsjailConfig};
 
 use crate::{e2b, engines};
@@ -21,11 +22,10 @@ pub(super) async fn open(
     instance: InstanceKind,
 ) -> Result<Arc<dyn Backend>> {
     let state_dir = state.to_owned();
+    let local =
+        |mount_policy, instance| LocalConfig { mount_policy, instance, ..LocalConfig::ephemeral(state.to_owned()) };
     Ok(match name {
-        BackendName::Native => {
-            let config = NativeConfig { mount_policy, instance, ..NativeConfig::ephemeral(state_dir) };
-            Arc::new(Native::open(config).await?)
-        }
+        BackendName::Native => Arc::new(Native::open(local(mount_policy, instance)).await?),
         BackendName::Docker | BackendName::Podman => {
             let kind = if name == BackendName::Docker { EngineKind::Docker } else { EngineKind::Podman };
             let settings = settings(name)?;
@@ -41,10 +41,7 @@ pub(super) async fn open(
         }
         BackendName::Nsjail => {
             let program = Some(PathBuf::from(place(name)?));
-            Arc::new(
-                Nsjail::open(NsjailConfig { mount_policy, instance, program, ..NsjailConfig::ephemeral(state_dir) })
-                    .await?,
-            )
+            Arc::new(Nsjail::open(NsjailConfig { local: local(mount_policy, instance), program }).await?)
         }
     })
 }

@@ -18,7 +18,7 @@ const ARROWS: &[(&str, Sees)] = &[
     ("box-agent-image", Sees::Only(&[])),
     ("box-core", Sees::Only(&["box-wire"])),
     ("box-e2b-wire", Sees::Only(&[])),
-    ("box-host", Sees::Only(&["box-core", "box-wire", "box-agent-image"])),
+    ("box-host", Sees::Only(&["box-core", "box-images", "box-wire", "box-agent-image"])),
     ("box-images", Sees::Only(&["box-core", "box-wire"])),
     ("box-native", Sees::Only(&["box-core", "box-host", "box-images", "box-wire"])),
     ("box-docker", Sees::Only(&["box-core", "box-host", "box-wire", "box-agent-image"])),

@@ -12,6 +12,7 @@ use bollard::models::{
 };
 use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, MountMode, Persistence};
+pub(crate) use box_host::layout::known;
 use box_host::standard;
 use box_host::storage::{self, Division, Shares};
 use box_wire::{GuestPath, User};
@@ -420,11 +421,6 @@ pub(crate) fn volumes_of(image: &str, volumes: &[String]) -> box_core::Result<Ve
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// A path that stands in this file.
-pub(crate) fn known(path: &str) -> GuestPath {
-    GuestPath::parse("path", path).unwrap_or_else(|_| GuestPath::root())
 }
 
 /// The directory of the host that is the workspace of a box on disk.

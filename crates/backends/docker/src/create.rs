@@ -17,7 +17,7 @@ use box_wire::plan::{Memory, Sight};
 use box_wire::{BoxId, GuestPath, Kind, User};
 
 use crate::backend::Inner;
-use crate::client::{setup, status};
+use crate::client::status;
 use crate::connect::{self, ConnectedAgent};
 use crate::container::{self, AgentTransport, ContainerInputs, MemoryMount, Mounts};
 use crate::facts::{Ids, Reach};
@@ -329,7 +329,7 @@ fn move_in_now(inner: &Inner, standing: Standing, prepared: Prepared) -> Result<
     // Before anything of a stranger runs.
     let network = network.hold(agent.pid, &inner.settings.reserved);
     let verified = handover::read_report(&control)?;
-    verify_namespaces(agent.pid)?;
+    box_host::local::verify_namespaces(agent.pid, &["mnt", "pid", "net", "ipc", "uts"])?;
     let findings = Findings {
         enforced: cgroup::enforced(agent.pid, &spec),
         source: Source::Kernel,
@@ -386,19 +386,4 @@ fn show_mounts(
     };
     let attachments: Vec<Attachment> = spec.mounts.iter().zip(grants).map(attachment).collect();
     box_host::mounts::attach(pidfd.as_fd(), owner, &attachments)
-}
-
-/// Checks from outside that the box shares none of our namespaces.
-fn verify_namespaces(pid: u32) -> Result<()> {
-    for kind in ["mnt", "pid", "net", "ipc", "uts"] {
-        let read = |process: &str| rustix::fs::readlink(format!("/proc/{process}/ns/{kind}"), Vec::new());
-        match (read("self"), read(&pid.to_string())) {
-            (Ok(ours), Ok(theirs)) if ours != theirs => {}
-            (Ok(_), Ok(_)) => return Err(setup("verify", &format!("the box shares our {kind} namespace"))),
-            // An ordinary user may not look at a process that hides itself; then the engine's word has to do.
-            _ if !rustix::process::geteuid().is_root() => {}
-            _ => return Err(setup("verify", &format!("the {kind} namespace of the box cannot be examined"))),
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Boxes that a backend makes out of this machine's own parts: what is written down of one before anything of it exists, and how that is claimed
-//! and removed again, in one order whoever made it.
+//! and removed again, in one order whoever made it; and the backend that does so.
+
+mod backend;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -14,6 +16,8 @@ use crate::live::LiveBox;
 use crate::network::{self, Attachment, Subnet, Target};
 use crate::process::{self, Process};
 use crate::{disk, journal, record};
+
+pub use backend::{CreatedBox, Launcher, Local, LocalBackend, LocalConfig, Prepared};
 
 /// Claims of id ranges that are tried before giving up. There are thousands of ranges.
 const CLAIMS_MAX: u32 = 64;
@@ -41,17 +45,17 @@ pub type Point = fn(&str);
 
 /// Where boxes leave traces.
 #[derive(Debug, Clone, Copy)]
-pub struct Places<'a> {
+struct Places<'a> {
     /// The hierarchies.
-    pub cgroups: &'a Cgroups,
+    cgroups: &'a Cgroups,
     /// Where ranges of ids are claimed; root only.
-    pub ranges: Option<&'a Ranges>,
+    ranges: Option<&'a Ranges>,
     /// What boxes keep on disk.
-    pub disks: &'a OwnedFd,
+    disks: &'a OwnedFd,
     /// What their commands wrote.
-    pub journals: &'a OwnedFd,
+    journals: &'a OwnedFd,
     /// The steps.
-    pub point: Point,
+    point: Point,
 }
 
 impl Record {
@@ -72,12 +76,11 @@ impl Record {
                 return Ok(Some(range));
             }
         }
-        let reason = "every range of ids that was tried is taken; are there thousands of boxes?".to_owned();
-        Err(Error::Setup { step: "ids".to_owned(), reason })
+        Err(setup("ids", "every range of ids that was tried is taken; are there thousands of boxes?"))
     }
 
     /// Gives the box its way out. The record is written before and after, so that whatever exists is known.
-    pub fn attach_network(
+    fn attach_network(
         &mut self,
         directory: &OwnedFd,
         cgroup: &BoxCgroup,
@@ -110,9 +113,29 @@ impl Record {
     }
 }
 
+/// Checks from outside that a box shares none of these namespaces with us.
+pub fn verify_namespaces(pid: u32, kinds: &[&str]) -> Result<()> {
+    for kind in kinds {
+        let read = |process: &str| rustix::fs::readlink(format!("/proc/{process}/ns/{kind}"), Vec::new());
+        match (read("self"), read(&pid.to_string())) {
+            (Ok(ours), Ok(theirs)) if ours != theirs => {}
+            (Ok(_), Ok(_)) => return Err(setup("verify", &format!("the box shares our {kind} namespace"))),
+            // An ordinary user may not look at a process that hides itself; then the agent's word has to do.
+            _ if !rustix::process::geteuid().is_root() => {}
+            _ => return Err(setup("verify", &format!("the {kind} namespace of the box cannot be examined"))),
+        }
+    }
+    Ok(())
+}
+
+/// A step of making a box that failed.
+pub fn setup(step: &str, reason: &str) -> Error {
+    Error::Setup { step: step.to_owned(), reason: reason.to_owned() }
+}
+
 /// Ends a box and removes what its record names. `name` is the one that it has among the boxes of all instances. Only the box's directory is
 /// left, for the caller.
-pub fn dismantle(record: Option<&Record>, name: &str, live: Option<&LiveBox>, places: &Places<'_>) -> Result<()> {
+fn dismantle(record: Option<&Record>, name: &str, live: Option<&LiveBox>, places: &Places<'_>) -> Result<()> {
     let Some(record) = record else { return Ok(()) };
     let cgroup = places.cgroups.open(&record.cgroup)?;
     if let Some(cgroup) = cgroup.as_ref().filter(|cgroup| cgroup.agent_directory().is_some()) {
@@ -139,7 +162,7 @@ pub fn dismantle(record: Option<&Record>, name: &str, live: Option<&LiveBox>, pl
 
 /// Removes everything that a dead instance left; `release` gives up what a box of that name holds elsewhere. What cannot be removed is left for
 /// the next start, and told.
-pub fn sweep(remains: Remains, places: &Places<'_>, release: impl Fn(&str) -> Result<()>) {
+fn sweep(remains: Remains, places: &Places<'_>, release: impl Fn(&str) -> Result<()>) {
     for id in remains.list() {
         let record = remains.open_box(&id).and_then(record::read::<Record>);
         let name = format!("{}.{id}", remains.name);

@@ -1,95 +1,35 @@
 //! What a box really enforces, told from what was applied and found.
 
-use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Network, Persistence};
-use box_host::cgroup::Enforced;
+use box_core::{BoxSpec, Dimension, Guarantees, Level, Persistence};
+use box_host::guarantee::{self, Findings, NO_CGROUP, held};
 use box_host::ids::Writer;
-use box_host::network::Method;
-use box_host::standard;
 use box_wire::RootCapability;
-use box_wire::message::Verified;
 
-/// Everything that was found to be true of a finished box.
-#[derive(Debug)]
-pub(crate) struct Findings<'a> {
-    /// What the kernel says of its cgroups.
-    pub(crate) enforced: &'a Enforced,
-    /// What the agent found from inside.
-    pub(crate) verified: &'a Verified,
-    /// How its ids were mapped.
-    pub(crate) writer: Writer,
-    /// Its way out, where it has one.
-    pub(crate) method: Option<Method>,
-}
-
-/// Said of everything that only a cgroup can hold.
-const NO_CGROUP: &str = "there is no cgroup for it; `strongbox doctor` says how to get one";
-
-/// What a box really enforces.
-pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
-    let mut guarantees = Guarantees::default();
-    let Findings { enforced, verified, writer, method } = findings;
-    let held = |held: bool| if held { Level::Hard } else { Level::Absent };
-    let by_cgroup = |held: bool, what: String| if held { format!("{what}, by cgroup") } else { NO_CGROUP.to_owned() };
-    guarantees.set(Dimension::Cpu, held(enforced.cpu), by_cgroup(enforced.cpu, format!("{} processors", spec.cpus)));
-    let memory = by_cgroup(enforced.memory, format!("{} MiB without swap", spec.memory_mb));
-    guarantees.set(Dimension::Memory, held(enforced.memory), memory);
-    if enforced.pids {
-        guarantees.set(Dimension::Pids, Level::Hard, by_cgroup(true, format!("{} processes", spec.pids_limit)));
-    } else if verified.root_capabilities.contains(&RootCapability::Setuid) {
+/// What a box really enforces, whose ids were mapped by this writer.
+pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>, writer: Writer) -> Guarantees {
+    let mut guarantees = guarantee::common(spec, findings, "");
+    let (enforced, root) = (findings.enforced, &findings.verified.root_capabilities);
+    if !enforced.pids && root.contains(&RootCapability::Setuid) {
         let why = format!("{} processes by a limit per user, and root can be many users; {NO_CGROUP}", spec.pids_limit);
         guarantees.set(Dimension::Pids, Level::Absent, why);
-    } else {
-        let why = format!("{} processes by a limit per user; {NO_CGROUP}", spec.pids_limit);
-        guarantees.set(Dimension::Pids, Level::Soft, why);
     }
-    set_disk(&mut guarantees, spec);
-    let (level, network) = match (spec.network, method) {
-        (Network::Off, _) => (Level::Hard, "an empty network namespace".to_owned()),
-        (Network::On, Some(method)) => method.separation(),
-        (Network::On, None) => (Level::Hard, "a network namespace of its own without a way out".to_owned()),
+    let place = match spec.persistence {
+        Persistence::Memory => "tmpfs",
+        Persistence::Disk => "ext4 image",
     };
-    guarantees.set(Dimension::Network, level, network);
-    let landlock = match verified.landlock_abi {
-        0 => "no Landlock in this kernel".to_owned(),
-        abi => format!("Landlock ABI {abi}"),
-    };
-    let rootfs = format!("a root of its own, {} read-only mounts verified, {landlock}", verified.read_only_mounts);
-    guarantees.set(Dimension::Rootfs, Level::Hard, rootfs);
-    guarantees.soften(Dimension::Rootfs, &standard::sockets_not_held(spec, verified.landlock_abi));
+    let size = (spec.disk_bytes_max() >> 20, spec.disk_inodes_max());
+    guarantee::set_disk(&mut guarantees, spec, place, size, (Level::Hard, ""));
     guarantees.set(
         Dimension::Syscalls,
-        held(verified.workload_confined),
-        if verified.root_capabilities.is_empty() {
+        held(findings.verified.workload_confined),
+        if root.is_empty() {
             "an allow-list of system calls, no capability in any set, no_new_privs"
         } else {
             "an allow-list of system calls, no capability but root's over what is the box's own, no_new_privs"
         },
     );
-    set_identity(&mut guarantees, spec, *writer, &verified.root_capabilities);
-    if enforced.kill {
-        guarantees.set(Dimension::Kill, Level::Hard, "one cgroup per exec, killed as a whole");
-    } else {
-        let why = format!("a walk over descendants, then the whole box; {NO_CGROUP}");
-        guarantees.set(Dimension::Kill, Level::Soft, why);
-    }
+    set_identity(&mut guarantees, spec, writer, root);
     guarantees
-}
-
-fn set_disk(guarantees: &mut Guarantees, spec: &BoxSpec) {
-    let place = match spec.persistence {
-        Persistence::Memory => "tmpfs",
-        Persistence::Disk => "ext4 image",
-    };
-    let (bytes, inodes) = (spec.disk_bytes_max() >> 20, spec.disk_inodes_max());
-    let open: Vec<&str> =
-        spec.mounts.iter().filter(|mount| mount.mode == MountMode::Rw).map(|mount| mount.target.as_str()).collect();
-    let (level, note) = if open.is_empty() {
-        (Level::Hard, String::new())
-    } else {
-        (Level::Absent, format!("; the host's directory at {} has no limit of its own", open.join(", ")))
-    };
-    guarantees.set(Dimension::DiskBytes, level, format!("{place} of {bytes} MiB{note}"));
-    guarantees.set(Dimension::DiskInodes, level, format!("{place} of {inodes} files{note}"));
 }
 
 fn set_identity(guarantees: &mut Guarantees, spec: &BoxSpec, writer: Writer, root: &[RootCapability]) {
@@ -123,7 +63,9 @@ fn told_of_root(spec: &BoxSpec, writer: Writer, root: &[RootCapability]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use box_core::{MountSpec, Origin, Profile};
+    use box_core::{MountMode, MountSpec, Origin, Profile};
+    use box_host::cgroup::Enforced;
+    use box_wire::message::Verified;
 
     #[test]
     fn without_landlock_a_box_that_writes_to_the_host_holds_its_files_softly() {
@@ -141,9 +83,8 @@ mod tests {
             let verified =
                 Verified { landlock_abi, workload_confined: true, root_capabilities: vec![], read_only_mounts: 9 };
             let enforced = Enforced::default();
-            let findings =
-                Findings { enforced: &enforced, verified: &verified, writer: Writer::Ourselves, method: None };
-            assert_eq!(compute(spec, &findings).level(Dimension::Rootfs), level, "{landlock_abi}");
+            let findings = Findings { enforced: &enforced, verified: &verified, method: None };
+            assert_eq!(compute(spec, &findings, Writer::Ourselves).level(Dimension::Rootfs), level, "{landlock_abi}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Boxes made of Linux namespaces and cgroups, on a plain machine with nothing installed.
 //!
-//! One kernel concept, one module. [`plan`](self) decides and touches nothing; `spawn` makes; `box_host::local` removes by the
-//! record that was written before anything was made.
+//! One kernel concept, one module. [`plan`](self) decides and touches nothing; `spawn` makes; `box_host::local` is the
+//! backend around it, and removes by the record that was written before anything was made.
 
 mod backend;
 mod guarantee;
@@ -15,4 +15,5 @@ mod zygote;
 
 pub mod fault;
 
-pub use backend::{Native, NativeConfig};
+pub use backend::{Namespaces, Native};
+pub use box_host::local::LocalConfig as NativeConfig;

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use box_core::{BoxSpec, MountMode, Network, Persistence};
+use box_core::limits::WORKSPACE;
+use box_core::{BoxSpec, MountMode, Persistence};
 use box_host::host_root::{HostRoot, TreeKind, Writable};
+use box_host::layout::{self, DEVICE_BYTES_MAX, DIRECTORIES, LINKS, Owner, WORK_PLACES, known};
 use box_host::standard::{self, DEVICE_LINKS, DEVICES, MASKED};
 use box_wire::plan::{Access, Lifeline, Memory, Own, Plan, Root, Step, Storage, Tracking};
 use box_wire::{BoxId, GuestPath, RootCapability, User};
@@ -18,24 +20,6 @@ const PER_ACCOUNT: [(&str, &str); 2] = [
     ("user/max_inotify_watches", "/proc/sys/fs/inotify/max_user_watches"),
 ];
 
-/// Empty directories that programs expect, and places on which something is mounted.
-const DIRECTORIES: [&str; 14] = [
-    "/dev",
-    "/home",
-    "/media",
-    "/mnt",
-    "/opt",
-    "/proc",
-    "/root",
-    "/run",
-    "/srv",
-    "/sys",
-    "/tmp",
-    "/var/cache",
-    "/var/lib",
-    WORKSPACE,
-];
-
 /// Where files of `/etc` lie that differ from box to box.
 const NAMES: &str = "/run/names";
 
@@ -45,13 +29,8 @@ const SUDO_LINK: &str = "/usr/local/bin/sudo";
 
 /// `/dev/shm` of a box that stores on disk: as much as engines give.
 const SHARED_MEMORY_BYTES_MAX: u64 = 64 << 20;
-/// Room for the links and mount points of `/dev`.
-const DEVICE_BYTES_MAX: u64 = 64 << 10;
 /// Files on a small tmpfs.
 const SMALL_INODES_MAX: u64 = 1024;
-
-/// Where the workload works.
-pub(crate) const WORKSPACE: &str = "/workspace";
 
 /// What a plan needs from outside, to be opened before it is sent. The order is that of [`Plan::trees`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +96,7 @@ pub(crate) fn draft(spec: &BoxSpec, facts: &PlanInputs<'_>, seccomp: Vec<Vec<u8>
     let root = match facts.host_root {
         Some(_) if shares => Root::Tree(site.source(Source::Skeleton)),
         Some(host) => {
-            let accounts = standard::accounts(spec.user, spec.home.as_str(), host.shell);
+            let accounts = layout::accounts(spec, host);
             let accounts = if spec.read_only_rootfs { accounts } else { host.writable().with_accounts(accounts) };
             site.steps.extend(skeleton(host, &site.own_directories(), accounts));
             Root::Empty
@@ -183,10 +162,10 @@ fn shares_skeleton(spec: &BoxSpec, facts: &PlanInputs<'_>) -> bool {
 
 /// Everything of a root without an image that does not differ from box to box, but for the directories `own`, which the box makes
 /// itself, and for its accounts.
-pub(crate) fn skeleton(host: &HostRoot, own: &[GuestPath], (users, groups): (String, String)) -> Vec<Step> {
+pub(crate) fn skeleton(host: &HostRoot, own: &[GuestPath], accounts: (String, String)) -> Vec<Step> {
     let directory = |path: &GuestPath| Step::Directory { path: path.clone(), mode: 0o755, owner: User::ROOT };
     let link = |path: &str, target: &str| Step::Symlink { path: known(path), target: target.to_owned() };
-    let file = |path: &str, text: &str| Step::Provide { path: known(path), mode: 0o644, contents: text.into() };
+    let file = |(path, text): (&str, String)| Step::Provide { path: known(path), mode: 0o644, contents: text.into() };
     let common = DIRECTORIES.iter().map(|path| known(path)).filter(|path| !own.contains(path));
     let mut steps: Vec<Step> = common.map(|path| directory(&path)).collect();
     for (_, target, kind) in &host.trees {
@@ -199,16 +178,11 @@ pub(crate) fn skeleton(host: &HostRoot, own: &[GuestPath], (users, groups): (Str
         steps.push(Step::Provide { path: path.clone(), mode: 0o644, contents: contents.clone() });
     }
     steps.extend(host.links.iter().map(|(path, target)| Step::Symlink { path: path.clone(), target: target.clone() }));
-    steps.push(file("/etc/passwd", &users));
-    steps.push(file("/etc/group", &groups));
-    steps.push(file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n"));
+    steps.extend(layout::account_files(accounts).map(file));
     for name in ["hostname", "hosts", "resolv.conf"] {
         steps.push(link(&format!("/etc/{name}"), &format!("..{NAMES}/{name}")));
     }
-    steps.push(link("/etc/os-release", "../usr/lib/os-release"));
-    steps.push(link("/etc/mtab", "../proc/self/mounts"));
-    steps.push(link("/var/tmp", "/tmp"));
-    steps.push(link("/var/run", "/run"));
+    steps.extend(LINKS.map(|(path, target)| link(path, target)));
     steps
 }
 
@@ -299,14 +273,13 @@ impl Site<'_> {
 
     /// Where the workload can write, with modes and owners.
     fn places(&self) -> Vec<(GuestPath, u32, User)> {
-        let owner = self.spec.user;
-        let mut places = vec![
-            (known(WORKSPACE), 0o755, owner),
-            (known("/tmp"), 0o1777, User::ROOT),
-            (known("/root"), 0o700, User::ROOT),
-        ];
+        let user = self.spec.user;
+        let owner = |owner| if owner == Owner::Workload { user } else { User::ROOT };
+        // A root of its own has a `/run`, and `/dev/shm` is one of the devices.
+        let usual = WORK_PLACES.iter().filter(|(path, ..)| !["/run", "/dev/shm"].contains(path));
+        let mut places: Vec<_> = usual.map(|(path, mode, of, _)| (known(path), *mode, owner(*of))).collect();
         if self.spec.home != known(WORKSPACE) {
-            places.push((self.spec.home.clone(), 0o755, owner));
+            places.push((self.spec.home.clone(), 0o755, user));
         }
         places.retain(|(path, ..)| self.spec.mounts.iter().all(|mount| mount.target != *path));
         places
@@ -340,17 +313,11 @@ impl Site<'_> {
         }
     }
 
-    /// How names are found. In an image its own files give way, as with every engine.
     fn names(&mut self, facts: &PlanInputs<'_>, shared: bool) {
         let place = if shared || facts.host_root.is_some() { NAMES } else { "/etc" };
-        let mut file = |name: &str, contents: String| {
+        for (name, contents) in layout::name_files(facts.id, facts.resolver.as_ref()) {
             let path = known(&format!("{place}/{name}"));
             self.steps.push(Step::File { path, mode: 0o644, contents: contents.into_bytes() });
-        };
-        file("hostname", format!("{}\n", facts.id));
-        file("hosts", format!("127.0.0.1 localhost {}\n::1 localhost\n", facts.id));
-        if let Some(resolver) = &facts.resolver {
-            file("resolv.conf", resolver.clone());
         }
     }
 
@@ -362,9 +329,7 @@ impl Site<'_> {
 
     /// Mounts of the host, parents before children whatever order they were given in.
     fn mounts(&mut self) {
-        let mut order: Vec<usize> = (0..self.spec.mounts.len()).collect();
-        order.sort_by_key(|&index| self.spec.mounts[index].target.as_str().matches('/').count());
-        for index in order {
+        for index in layout::mount_order(self.spec) {
             let mount = &self.spec.mounts[index];
             let tree = self.source(Source::Grant(index));
             let access = match mount.mode {
@@ -396,16 +361,6 @@ impl Site<'_> {
 /// Links of `/dev` that programs expect.
 pub(crate) fn device_links() -> impl Iterator<Item = Step> {
     DEVICE_LINKS.iter().map(|(path, target)| Step::Symlink { path: known(path), target: (*target).to_owned() })
-}
-
-/// A path that stands in this file.
-fn known(path: &str) -> GuestPath {
-    GuestPath::parse("path", path).unwrap_or_else(|_| GuestPath::root())
-}
-
-/// Whether the box has a way out.
-pub(crate) fn has_network(spec: &BoxSpec) -> bool {
-    spec.network == Network::On
 }
 
 #[cfg(test)]

@@ -6,25 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use box_core::mount_policy::privileged_files;
-use box_core::{BoxSpec, Dimension, Error, Grant, Guarantees, Image, Persistence, Result};
-use box_host::cgroup::{self, BoxCgroup, Memory};
-use box_host::disk;
+use box_core::{BoxSpec, Dimension, Error, Image, Persistence, Result};
+use box_host::cgroup::{self, BoxCgroup};
+use box_host::guarantee::Findings;
 use box_host::handover::{self, Fds};
 use box_host::host_root::HostRoot;
 use box_host::ids::IdMaps;
 use box_host::live::LiveBox;
-use box_host::local::Record;
-use box_host::network;
+use box_host::local::{self, CreatedBox, Local, setup};
 use box_host::process::Process;
 use box_host::storage::{self, Images};
-use box_host::{journal, record, seccomp};
-use box_images::RootTree;
-use box_wire::plan::{Memory as PlannedMemory, Storage, Tracking};
+use box_host::{network, record, seccomp};
+use box_wire::plan::Storage;
 use box_wire::{BoxId, Kind, Plan, RootCapability};
 
-use crate::backend::Inner;
+use crate::backend::Namespaces;
 use crate::fault;
-use crate::guarantee::{self, Findings};
+use crate::guarantee;
 use crate::plan::{self, Draft, PlanInputs, Source};
 use crate::skeleton::Skeleton;
 use crate::snapshot::{self, Snapshot};
@@ -32,56 +30,44 @@ use crate::sys::{Launch, NetworkNamespace, Role};
 use crate::trees::{self, MountMethod};
 use crate::zygote::Launching;
 
-/// A box that stands.
-#[derive(Debug)]
-pub(crate) struct CreatedBox {
-    pub(crate) agent: Process,
-    pub(crate) live: LiveBox,
-    pub(crate) guarantees: Guarantees,
-}
-
 /// What is opened and decided before anything is made.
 struct Prepared {
-    grants: Vec<Grant>,
-    image: Option<RootTree>,
-    network: Option<network::Method>,
-    seccomp: Vec<Vec<u8>>,
+    common: local::Prepared,
     snapshot: Option<Snapshot>,
     skeleton: Option<Arc<Skeleton>>,
 }
 
 /// Makes a box. On an error the caller removes, by the record, whatever had been made.
-pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<CreatedBox> {
-    let images = if inner.way == MountMethod::Paths { Images::Refused } else { Images::Mountable };
+pub(crate) fn create(local: &Local<Namespaces>, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<CreatedBox> {
+    let namespaces = &local.launcher;
+    let images = if namespaces.way == MountMethod::Paths { Images::Refused } else { Images::Mountable };
     let spec = &storage::settle(spec, images)?;
-    let prepared = prepare(inner, id, spec)?;
-    let mut record = Record {
-        id: id.clone(),
-        cgroup: inner.instance.name_of(id),
-        range: None,
-        network: prepared.network.map(|method| network::intent(method, id)),
-        jail: None,
-        agent: None,
+    let prepared = Prepared {
+        common: local.prepare(id, spec)?,
+        snapshot: spec.snapshot.as_deref().map(|path| Snapshot::open(path, spec.disk_bytes_max())).transpose()?,
+        skeleton: namespaces.skeleton(),
     };
-    let range = record.claim_range(inner.ranges.as_ref(), &directory, fault::point)?;
-    let maps = inner.maps(range);
+    let common = &prepared.common;
+    let mut record = local.record(id, common);
+    let range = record.claim_range(local.ranges.as_ref(), &directory, fault::point)?;
+    let maps = namespaces.maps(range);
     let agent = maps.agent();
     let owner = (maps.host_user(agent.uid), maps.host_group(agent.gid));
     let (Some(uid), Some(gid)) = owner else { return Err(setup("ids", "the agent has no id on the host")) };
-    let cgroup = inner.cgroups.begin(&record.cgroup, &limits(spec), (uid, gid))?;
+    let cgroup = local.cgroups.begin(&record.cgroup, &local.limits(spec), (uid, gid))?;
     fault::point("cgroup_made");
     let listener = handover::listen(&directory, handover::SOCKET)?;
     fault::point("socket_made");
     let (control, theirs) = UnixStream::pair().map_err(|error| Error::io("making a socket pair", error))?;
     let owner = range.map(|_| uid);
     // Only root can examine the namespaces of an agent that has read its plan.
-    let is_late = owner.is_some() && prepared.network.is_none();
+    let is_late = owner.is_some() && common.network.is_none();
     let network = if is_late { NetworkNamespace::Agent } else { NetworkNamespace::Clone };
-    let launching = launch(inner, &cgroup, &theirs, owner, network)?;
+    let launching = launch(namespaces, &cgroup, &theirs, owner, network)?;
     drop(theirs);
     fault::point("agent_started");
     // From here on the agent is on its way, and until it is there we have time.
-    let cgroup = inner.cgroups.finish(cgroup, &limits(spec), (uid, gid))?;
+    let cgroup = local.cgroups.finish(cgroup, &local.limits(spec), (uid, gid))?;
     let launched = launching.wait().map_err(explain_launch)?;
     record.agent = Process::of(launched.pid);
     record::write(&record, &directory)?;
@@ -95,17 +81,17 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     let facts = PlanInputs {
         id,
         agent,
-        host_root: prepared.image.is_none().then(HostRoot::get),
-        resolver: prepared.network.map(network::resolv_conf).transpose()?,
+        host_root: common.image.is_none().then(HostRoot::get),
+        resolver: common.network.map(network::resolv_conf).transpose()?,
         shares_skeleton: prepared.skeleton.is_some(),
-        pids_counted: inner.cgroups.kind() != cgroup::DriverKind::Absent,
+        pids_counted: local.cgroups.kind() != cgroup::DriverKind::Absent,
         root_capabilities,
-        sudo: has_sudo.then(|| inner.shown_agent()).flatten(),
+        sudo: has_sudo.then(|| namespaces.shown_agent()).flatten(),
         settings: plan::half_of_account(),
     };
-    let draft = plan::draft(spec, &facts, prepared.seccomp.clone());
-    let (plan, fds) = complete(inner, draft, spec, &prepared, &maps, &cgroup, listener, launched.pid, &record.cgroup)?;
-    record.attach_network(&directory, &cgroup, launched.pid, inner.boxes.reserved(), fault::point)?;
+    let draft = plan::draft(spec, &facts, common.seccomp.clone());
+    let (plan, fds) = complete(local, draft, spec, &prepared, &maps, &cgroup, listener, launched.pid, id)?;
+    local.attach_network(&mut record, &directory, &cgroup, launched.pid)?;
     handover::send(&control, Kind::Plan, &plan, &fds)?;
     drop(fds);
     fault::point("plan_sent");
@@ -114,35 +100,23 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
         NetworkNamespace::Clone => (&["user", "mnt", "pid", "ipc", "uts", "net"], &["cgroup"]),
         NetworkNamespace::Agent => (&["user", "mnt", "pid", "ipc", "uts"], &["cgroup", "net"]),
     };
-    let looked = verify_namespaces(launched.pid, early);
+    let looked = local::verify_namespaces(launched.pid, early);
     // An agent that failed is gone and cannot be looked at: what it said is the reason, and comes first.
     let patience = prepared.snapshot.as_ref().map_or(Duration::ZERO, Snapshot::patience);
     let verified = handover::read_report_patiently(&control, patience)
         .map_err(|error| blame_image(blame_mount(error, spec), spec))?;
     looked?;
-    verify_namespaces(launched.pid, late)?;
+    local::verify_namespaces(launched.pid, late)?;
     let enforced = cgroup.verify(launched.pid)?;
-    let findings = Findings { enforced: &enforced, verified: &verified, writer: maps.writer, method: prepared.network };
-    let mut guarantees = guarantee::compute(spec, &findings);
-    guarantees.soften(Dimension::Rootfs, &privileged_files(spec, &prepared.grants)?);
+    let findings = Findings { enforced: &enforced, verified: &verified, method: common.network };
+    let mut guarantees = guarantee::compute(spec, &findings, maps.writer);
+    guarantees.soften(Dimension::Rootfs, &privileged_files(spec, &common.grants)?);
     spec.floors.check(&guarantees)?;
     fault::point("box_ready");
     let agent = record.agent.ok_or_else(|| setup("agent", "it ended while it was being started"))?;
     let lifeline = spec.dies_with_maker.then_some(control);
     let live = LiveBox { agent: launched.pidfd, cgroup: record.cgroup, directory, lifeline };
     Ok(CreatedBox { agent, live, guarantees })
-}
-
-/// Decides everything that can be refused, so that a refusal leaves nothing to undo.
-fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
-    Ok(Prepared {
-        grants: spec.mounts.iter().map(|mount| inner.mount_policy.grant(mount)).collect::<Result<_>>()?,
-        image: inner.images.resolve(&spec.image, &inner.instance.name_of(id))?,
-        network: plan::has_network(spec).then(|| network::choose(inner.network_method)).transpose()?,
-        seccomp: seccomp::programs(spec.syscalls)?,
-        snapshot: spec.snapshot.as_deref().map(|path| Snapshot::open(path, spec.disk_bytes_max())).transpose()?,
-        skeleton: inner.skeleton(),
-    })
 }
 
 /// What root of the box gets of what its profile gives. Where all are one user there is nobody over whom it could have a right. Without
@@ -155,20 +129,16 @@ fn root_capabilities(spec: &BoxSpec, maps: &IdMaps, has_cgroups: bool) -> Vec<Ro
     RootCapability::ALL.into_iter().filter(is_safe).collect()
 }
 
-fn limits(spec: &BoxSpec) -> cgroup::Limits {
-    cgroup::Limits { cpus: spec.cpus, memory_bytes_max: spec.memory_mb << 20, pids_max: spec.pids_limit }
-}
-
 fn launch<'a>(
-    inner: &'a Inner,
+    namespaces: &'a Namespaces,
     cgroup: &BoxCgroup,
     control: &UnixStream,
     owner: Option<u32>,
     network: NetworkNamespace,
 ) -> Result<Launching<'a>> {
-    let (program, control, null) = (inner.agent.as_fd(), control.as_fd(), inner.null.as_fd());
+    let (program, control, null) = (namespaces.agent.as_fd(), control.as_fd(), namespaces.null.as_fd());
     let launch = Launch { role: Role::Agent, program, control, null, cgroup: cgroup.agent_directory(), owner, network };
-    inner.zygotes.launch(&launch).map_err(explain_launch)
+    namespaces.zygotes.launch(&launch).map_err(explain_launch)
 }
 
 fn explain_launch(error: std::io::Error) -> Error {
@@ -185,7 +155,7 @@ fn explain_launch(error: std::io::Error) -> Error {
 /// Opens everything that the plan needs from outside and fills in the numbers.
 #[expect(clippy::too_many_arguments, reason = "each is one thing that the plan refers to, and this is the one place")]
 fn complete(
-    inner: &Inner,
+    local: &Local<Namespaces>,
     draft: Draft,
     spec: &BoxSpec,
     prepared: &Prepared,
@@ -193,9 +163,10 @@ fn complete(
     cgroup: &BoxCgroup,
     listener: OwnedFd,
     pid: u32,
-    name: &str,
+    id: &BoxId,
 ) -> Result<(Plan, Fds)> {
     let Draft { mut plan, sources } = draft;
+    let (namespaces, common) = (&local.launcher, &prepared.common);
     let mut fds = Fds::default();
     plan.listener = fds.add(listener);
     plan.mode_guard = seccomp::mode_guard(spec);
@@ -203,25 +174,22 @@ fn complete(
     let namespace =
         box_host::mounts::open_user_namespace(pid).map_err(|error| Error::io("opening the user namespace", error))?;
     for source in sources {
-        plan.trees.push(match (source, &prepared.image) {
-            (Source::Host(path), _) => inner.host_trees.take(&path, inner.way, &mut fds)?,
+        plan.trees.push(match (source, &common.image) {
+            (Source::Host(path), _) => namespaces.host_trees.take(&path, namespaces.way, &mut fds)?,
             (Source::Skeleton, _) => trees::shared(&shared(prepared)?.root, &namespace, &mut fds)?,
             (Source::Programs, _) => trees::shared(shared(prepared)?.programs()?, &namespace, &mut fds)?,
             (Source::Devices, _) => trees::shared(&shared(prepared)?.devices, &namespace, &mut fds)?,
             (Source::Grant(index), _) => {
-                let (grant, mount) = (&prepared.grants[index], &spec.mounts[index]);
+                let (grant, mount) = (&common.grants[index], &spec.mounts[index]);
                 let workload = (spec.user.uid, spec.user.gid);
-                trees::granted(grant, mount, maps, workload, inner.way, &mut fds)?
+                trees::granted(grant, mount, maps, workload, namespaces.way, &mut fds)?
             }
-            (Source::Image, Some(image)) => trees::image(image, &namespace, inner.way, &mut fds)?,
+            (Source::Image, Some(image)) => trees::image(image, &namespace, namespaces.way, &mut fds)?,
             (Source::Image, None) => return Err(setup("image", "the plan asks for an image that there is not")),
         });
     }
     if spec.persistence == Persistence::Disk {
-        let disks = inner.disks.as_fd();
-        disk::make_image(disks, name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
-        fault::point("disk_made");
-        let mount = disk::mount_image(disks, name)?;
+        let mount = local.make_disk(id, spec)?;
         box_host::sys::map_mount_ids(&mount, namespace.as_fd())
             .map_err(|error| Error::io("mapping the disk's ids", error))?;
         plan.storage = Storage::Mount(fds.add(mount));
@@ -229,18 +197,8 @@ fn complete(
     if let Some(snapshot) = &prepared.snapshot {
         plan.snapshot = Some(fds.add(snapshot.share()?));
     }
-    if spec.keeps_journal {
-        plan.journal = Some(fds.add(journal::make(&inner.journals, name, maps.agent_owner()?)?));
-        fault::point("journal_made");
-    }
-    if let Some(directory) = cgroup.tracking()? {
-        plan.tracking = Tracking::Cgroup(fds.add(directory));
-    }
-    plan.memory = match cgroup.memory()? {
-        Memory::PerExec => PlannedMemory::PerExec,
-        Memory::PerBox(directory) => PlannedMemory::PerBox(fds.add(directory)),
-        Memory::Absent => PlannedMemory::Absent,
-    };
+    plan.journal = local.make_journal(id, spec, maps.agent_owner()?, &mut fds)?;
+    (plan.tracking, plan.memory) = cgroup.describe(&mut fds)?;
     Ok((plan, fds))
 }
 
@@ -282,23 +240,4 @@ fn blame_mount(error: Error, spec: &BoxSpec) -> Error {
         parent.source.display()
     );
     Error::MountDenied { path: failed.source.display().to_string(), reason }
-}
-
-/// Checks from outside that the box shares none of our namespaces.
-fn verify_namespaces(pid: u32, kinds: &[&str]) -> Result<()> {
-    for kind in kinds {
-        let read = |process: &str| rustix::fs::readlink(format!("/proc/{process}/ns/{kind}"), Vec::new());
-        match (read("self"), read(&pid.to_string())) {
-            (Ok(ours), Ok(theirs)) if ours != theirs => {}
-            (Ok(_), Ok(_)) => return Err(setup("verify", &format!("the box shares our {kind} namespace"))),
-            // An ordinary user may not look at a process that hides itself; then the agent's word has to do.
-            _ if !rustix::process::geteuid().is_root() => {}
-            _ => return Err(setup("verify", &format!("the {kind} namespace of the box cannot be examined"))),
-        }
-    }
-    Ok(())
-}
-
-fn setup(step: &str, reason: &str) -> Error {
-    Error::Setup { step: step.to_owned(), reason: reason.to_owned() }
 }

@@ -3,81 +3,60 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use box_core::mount_policy::privileged_files;
-use box_core::{
-    BackendName, BoxSpec, Dimension, Error, Grant, Guarantees, Image, MountMode, Network, Persistence, Result,
-};
-use box_host::cgroup::{self, BoxCgroup, DriverKind};
-use box_host::disk;
+use box_core::{BackendName, BoxSpec, Dimension, Error, Grant, Image, MountMode, Persistence, Result};
+use box_host::cgroup::{BoxCgroup, DriverKind};
+use box_host::guarantee::Findings;
 use box_host::handover::{self, Fds};
 use box_host::host_root::{HostRoot, TreeKind};
 use box_host::live::LiveBox;
-use box_host::local::Record;
+use box_host::local::{self, CreatedBox, Local, Record, setup};
 use box_host::mounts::{self, Attachment};
 use box_host::network;
 use box_host::process::Process;
 use box_host::standard::MASKED;
 use box_host::storage::{self, Images};
-use box_host::{journal, record, seccomp};
-use box_images::RootTree;
-use box_wire::plan::{Bounding, Lifeline, Memory, Sight, Tracking};
+use box_host::{record, seccomp};
+use box_wire::plan::{Bounding, Lifeline, Sight};
 use box_wire::{BoxId, ContainerSetup, GuestPath, Kind, User};
 
-use crate::backend::Inner;
+use crate::backend::Jails;
 use crate::control_socket::ControlSocket;
 use crate::fault;
-use crate::guarantee::{self, Findings};
+use crate::guarantee;
 use crate::ids::Ids;
 use crate::launch::{self, Launch, Launched, Scene};
 use crate::layout::{self, LayoutInputs, MountMethod};
 use crate::stage::{Root, Stage, Storage};
 use crate::trees;
 
-/// nsjail itself counts as a process of its box where the agent does.
-pub(crate) const NSJAIL_PROCESSES: u64 = 1;
-
-/// A box that stands.
-#[derive(Debug)]
-pub(crate) struct CreatedBox {
-    pub(crate) agent: Process,
-    pub(crate) live: LiveBox,
-    pub(crate) guarantees: Guarantees,
-}
-
 /// What is opened and decided before anything is made.
 struct Prepared {
-    program: std::path::PathBuf,
-    grants: Vec<Grant>,
-    image: Option<RootTree>,
-    network: Option<network::Method>,
-    seccomp: Vec<Vec<u8>>,
+    program: PathBuf,
+    common: local::Prepared,
 }
 
 /// Makes a box. On an error the caller removes, by the record, whatever had been made.
-pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<CreatedBox> {
-    let spec = &match inner.way {
+pub(crate) fn create(local: &Local<Jails>, id: &BoxId, spec: &BoxSpec, directory: OwnedFd) -> Result<CreatedBox> {
+    let way = local.launcher.way;
+    let spec = &match way {
         MountMethod::Staged => storage::settle(spec, Images::Mountable)?,
         MountMethod::Paths => layout::division(spec).check(spec).map(|()| spec.clone())?,
     };
-    let mut prepared = prepare(inner, id, spec)?;
+    let Prepared { program, mut common } = prepare(local, id, spec)?;
     // Before an agent waits: a tree may be large.
-    let privileged = privileged_files(spec, &prepared.grants)?;
-    let mut record = Record {
-        id: id.clone(),
-        cgroup: format!("nsjail-{}", inner.instance.name_of(id)),
-        range: None,
-        network: prepared.network.map(|method| network::intent(method, id)),
-        jail: None,
-        agent: None,
-    };
-    let ids = Ids::claim(inner.ranges.as_ref(), &mut record, &directory)?;
-    let cgroup = inner.cgroups.create(&record.cgroup, &limits(inner, spec), ids.on_host(spec.user))?;
+    let privileged = privileged_files(spec, &common.grants)?;
+    let mut record = local.record(id, &common);
+    let ids = Ids::claim(local.ranges.as_ref(), &mut record, &directory)?;
+    let cgroup = local.cgroups.create(&record.cgroup, &local.limits(spec), ids.on_host(spec.user))?;
     fault::point("jail_cgroup_made");
     let listener = handover::listen(&directory, handover::SOCKET)?;
     let control_socket = ControlSocket::make(&directory, ids.owner(spec.user))?;
     fault::point("jail_socket_made");
-    let jail = start(inner, spec, &mut prepared, &record, &ids, &cgroup, &control_socket)?;
+    let scene = Start { local, spec, common: &common, program: &program, record: &record, ids: &ids };
+    let jail = scene.start(&cgroup, &control_socket)?;
     fault::point("jail_started");
     record.jail = Process::of(jail.pid);
     record::write(&record, &directory)?;
@@ -88,12 +67,35 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     record.agent = Some(agent);
     record::write(&record, &directory)?;
     fault::point("jail_agent_admitted");
-    verify_namespaces(agent_pid)?;
-    let mut sights = host_sights(inner, spec, &prepared)?;
-    sights.extend(show_mounts(inner, spec, std::mem::take(&mut prepared.grants), &ids, &pidfd)?);
+    local::verify_namespaces(agent_pid, &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"])?;
+    let mut sights = host_sights(way, spec, &common)?;
+    sights.extend(show_mounts(way, spec, std::mem::take(&mut common.grants), &ids, &pidfd)?);
     fault::point("jail_mounts_attached");
-    record.attach_network(&directory, &cgroup, agent_pid, inner.boxes.reserved(), fault::common)?;
-    let (mut setup, mut fds) = lodge(inner, spec, &prepared, &record, &ids, &cgroup, sights, listener)?;
+    local.attach_network(&mut record, &directory, &cgroup, agent_pid)?;
+    let mut fds = Fds::default();
+    let listener = fds.add(listener);
+    let journal = local.make_journal(id, spec, ids.owner(spec.user), &mut fds)?;
+    let (tracking, memory) = cgroup.describe(&mut fds)?;
+    let mut setup = ContainerSetup {
+        workload: spec.user,
+        agent: None,
+        sights,
+        directories: Vec::new(),
+        rlimits: box_host::standard::rlimits(spec, local.cgroups.kind() != DriverKind::Absent),
+        landlock_writable: layout::writable(spec),
+        landlock_sockets: box_host::standard::socket_places(spec),
+        seccomp: common.seccomp,
+        mode_guard: seccomp::mode_guard(spec),
+        listener: Some(listener),
+        tracking,
+        memory,
+        oom_kills: None,
+        journal,
+        journal_in_box: None,
+        lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
+        maker: None,
+        bounding: Bounding::Empty,
+    };
     let (lifeline, maker) = UnixStream::pair().map_err(|error| Error::io("making a lifeline", error))?;
     setup.maker = Some(fds.add(maker.into()));
     handover::send(&control, Kind::ContainerSetup, &setup, &fds)?;
@@ -101,8 +103,8 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
     fault::point("jail_lodging_sent");
     let verified = handover::read_report(&control)?;
     let enforced = cgroup.verify(agent_pid)?;
-    let findings = Findings { enforced: &enforced, verified: &verified, way: inner.way, method: prepared.network };
-    let mut guarantees = guarantee::compute(spec, &findings);
+    let findings = Findings { enforced: &enforced, verified: &verified, method: common.network };
+    let mut guarantees = guarantee::compute(spec, &findings, way);
     guarantees.soften(Dimension::Rootfs, &privileged);
     spec.floors.check(&guarantees)?;
     fault::point("jail_ready");
@@ -112,9 +114,9 @@ pub(crate) fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, directory: Owned
 }
 
 /// Decides everything that can be refused, so that a refusal leaves nothing to undo.
-fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
+fn prepare(local: &Local<Jails>, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
     spec.refuse_snapshot(BackendName::Nsjail)?;
-    if inner.way == MountMethod::Paths {
+    if local.launcher.way == MountMethod::Paths {
         let unavailable = |what: &str, reason: &str, fix: &str| {
             let [what, reason, fix] = [what, reason, fix].map(str::to_owned);
             Err(Error::Unavailable { what, reason, fix })
@@ -128,92 +130,79 @@ fn prepare(inner: &Inner, id: &BoxId, spec: &BoxSpec) -> Result<Prepared> {
             return unavailable("an image", reason, "run strongbox as root, or use the image \"host\"");
         }
     }
-    Ok(Prepared {
-        program: inner.program()?,
-        grants: spec.mounts.iter().map(|mount| inner.mount_policy.grant(mount)).collect::<Result<_>>()?,
-        image: inner.images.resolve(&spec.image, &inner.instance.name_of(id))?,
-        network: (spec.network == Network::On).then(|| network::choose(inner.network_method)).transpose()?,
-        seccomp: seccomp::programs(spec.syscalls)?,
-    })
+    Ok(Prepared { program: local.launcher.program()?, common: local.prepare(id, spec)? })
 }
 
-fn limits(inner: &Inner, spec: &BoxSpec) -> cgroup::Limits {
-    let more = if inner.cgroups.kind() == DriverKind::Hybrid { NSJAIL_PROCESSES } else { 0 };
-    cgroup::Limits { cpus: spec.cpus, memory_bytes_max: spec.memory_mb << 20, pids_max: spec.pids_limit + more }
+/// What nsjail is started from.
+struct Start<'a> {
+    local: &'a Local<Jails>,
+    spec: &'a BoxSpec,
+    common: &'a local::Prepared,
+    program: &'a Path,
+    record: &'a Record,
+    ids: &'a Ids,
 }
 
-/// Starts nsjail with everything that it needs.
-fn start(
-    inner: &Inner,
-    spec: &BoxSpec,
-    prepared: &mut Prepared,
-    record: &Record,
-    ids: &Ids,
-    cgroup: &BoxCgroup,
-    control_socket: &ControlSocket,
-) -> Result<Launched> {
-    let host_root = prepared.image.is_none().then(HostRoot::get);
-    let (users, groups) = ids.lines(spec.user);
-    let kind = |is_directory: bool| if is_directory { TreeKind::Directory } else { TreeKind::File };
-    let targets = spec.mounts.iter().map(|mount| &mount.target).chain([&spec.home]).cloned();
-    let targets: Vec<GuestPath> = targets.collect();
-    let kept = prepared.image.as_ref().map(|tree| trees::check_image(tree, &targets)).transpose()?;
-    let facts = LayoutInputs {
-        id: &record.id,
-        users,
-        groups,
-        way: inner.way,
-        host_root,
-        submounts: match (inner.way, host_root) {
-            (MountMethod::Paths, Some(host)) => trees::below(host),
-            _ => Vec::new(),
-        },
-        control_socket: &control_socket.path()?,
-        grants: prepared.grants.iter().map(|grant| (grant.path.clone(), kind(grant.is_directory))).collect(),
-        masked: masked(),
-        resolver: prepared.network.map(network::resolv_conf).transpose()?,
-        kept: kept.unwrap_or_default(),
-    };
-    let jail = layout::populate(spec, &facts);
-    let scene = match inner.way {
-        MountMethod::Staged => Scene::Set(Box::new(stage(inner, spec, prepared, record, ids, control_socket)?)),
-        MountMethod::Paths => Scene::Host,
-    };
-    let entrances = trees::entrances(cgroup)?;
-    launch::launch(Launch { program: &prepared.program, config: &jail.render(), entrances, scene })
-}
+impl Start<'_> {
+    /// Starts nsjail with everything that it needs.
+    fn start(&self, cgroup: &BoxCgroup, control_socket: &ControlSocket) -> Result<Launched> {
+        let Self { local, spec, common, .. } = self;
+        let way = local.launcher.way;
+        let host_root = common.image.is_none().then(HostRoot::get);
+        let (users, groups) = self.ids.lines(spec.user);
+        let kind = |is_directory: bool| if is_directory { TreeKind::Directory } else { TreeKind::File };
+        let targets = spec.mounts.iter().map(|mount| &mount.target).chain([&spec.home]).cloned();
+        let targets: Vec<GuestPath> = targets.collect();
+        let kept = common.image.as_ref().map(|tree| trees::check_image(tree, &targets)).transpose()?;
+        let facts = LayoutInputs {
+            id: &self.record.id,
+            users,
+            groups,
+            way,
+            host_root,
+            submounts: match (way, host_root) {
+                (MountMethod::Paths, Some(host)) => trees::below(host),
+                _ => Vec::new(),
+            },
+            control_socket: &control_socket.path()?,
+            grants: common.grants.iter().map(|grant| (grant.path.clone(), kind(grant.is_directory))).collect(),
+            masked: masked(),
+            resolver: common.network.map(network::resolv_conf).transpose()?,
+            kept: kept.unwrap_or_default(),
+        };
+        let jail = layout::populate(spec, &facts);
+        let scene = match way {
+            MountMethod::Staged => Scene::Set(Box::new(self.stage(control_socket)?)),
+            MountMethod::Paths => Scene::Host,
+        };
+        let entrances = trees::entrances(cgroup)?;
+        launch::launch(Launch { program: self.program, config: &jail.render(), entrances, scene })
+    }
 
-fn stage(
-    inner: &Inner,
-    spec: &BoxSpec,
-    prepared: &Prepared,
-    record: &Record,
-    ids: &Ids,
-    control_socket: &ControlSocket,
-) -> Result<Stage> {
-    let host = HostRoot::get();
-    let root = match &prepared.image {
-        Some(tree) => Root::Image(trees::of_image(tree, record.range)?),
-        None if spec.read_only_rootfs => Root::Nsjail,
-        None => Root::Writable(host.writable().usr.clone()),
-    };
-    let trees = match prepared.image {
-        Some(_) => Vec::new(),
-        None => host.trees.iter().map(|(path, _, kind)| Ok((trees::of_host(path)?, *kind))).collect::<Result<_>>()?,
-    };
-    let storage = match spec.persistence {
-        Persistence::Memory => Storage::Tmpfs { bytes_max: spec.disk_bytes_max(), inodes_max: spec.disk_inodes_max() },
-        Persistence::Disk => {
-            let (disks, name) = (inner.disks.as_fd(), inner.instance.name_of(&record.id));
-            disk::make_image(disks, &name, spec.disk_bytes_max(), spec.disk_inodes_max())?;
-            fault::point("jail_disk_made");
-            Storage::Mount(disk::mount_image(disks, &name)?)
-        }
-    };
-    let control_socket = mounts::clone_mount(&control_socket.directory)
-        .map_err(|error| Error::io("taking the control socket", error))?;
-    let (box_root, workload) = (ids.on_host(User::ROOT), ids.on_host(spec.user));
-    Ok(Stage { trees, control_socket, storage, root, box_root, workload })
+    fn stage(&self, control_socket: &ControlSocket) -> Result<Stage> {
+        let (spec, record, host) = (self.spec, self.record, HostRoot::get());
+        let root = match &self.common.image {
+            Some(tree) => Root::Image(trees::of_image(tree, record.range)?),
+            None if spec.read_only_rootfs => Root::Nsjail,
+            None => Root::Writable(host.writable().usr.clone()),
+        };
+        let trees = match self.common.image {
+            Some(_) => Vec::new(),
+            None => {
+                host.trees.iter().map(|(path, _, kind)| Ok((trees::of_host(path)?, *kind))).collect::<Result<_>>()?
+            }
+        };
+        let storage = match spec.persistence {
+            Persistence::Memory => {
+                Storage::Tmpfs { bytes_max: spec.disk_bytes_max(), inodes_max: spec.disk_inodes_max() }
+            }
+            Persistence::Disk => Storage::Mount(self.local.make_disk(&record.id, spec)?),
+        };
+        let control_socket = mounts::clone_mount(&control_socket.directory)
+            .map_err(|error| Error::io("taking the control socket", error))?;
+        let (box_root, workload) = (self.ids.on_host(User::ROOT), self.ids.on_host(spec.user));
+        Ok(Stage { trees, control_socket, storage, root, box_root, workload })
+    }
 }
 
 /// What of `/proc` is there to be hidden.
@@ -229,22 +218,22 @@ fn masked() -> Vec<(GuestPath, TreeKind)> {
 }
 
 /// What the agent must find of the host: the same objects, read-only. Programs to which a box may add are another object.
-fn host_sights(inner: &Inner, spec: &BoxSpec, prepared: &Prepared) -> Result<Vec<Sight>> {
+fn host_sights(way: MountMethod, spec: &BoxSpec, prepared: &local::Prepared) -> Result<Vec<Sight>> {
     if prepared.image.is_some() {
         return Ok(Vec::new());
     }
-    let sight = |(source, target, _): &(std::path::PathBuf, GuestPath, TreeKind)| {
+    let sight = |(source, target, _): &(PathBuf, GuestPath, TreeKind)| {
         let found =
             rustix::fs::lstat(source).map_err(|error| Error::io(format!("looking at {}", source.display()), error))?;
         Ok(Sight { path: target.clone(), device: found.st_dev, inode: found.st_ino, read_only: true })
     };
     let is_layered =
-        |target: &GuestPath| inner.way == MountMethod::Staged && !spec.read_only_rootfs && target.as_str() == "/usr";
+        |target: &GuestPath| way == MountMethod::Staged && !spec.read_only_rootfs && target.as_str() == "/usr";
     HostRoot::get().trees.iter().filter(|(_, target, _)| !is_layered(target)).map(sight).collect()
 }
 
 /// Puts the granted mounts into the jail, where nsjail has not done so; answers what the agent must find of them.
-fn show_mounts(inner: &Inner, spec: &BoxSpec, grants: Vec<Grant>, ids: &Ids, agent: &OwnedFd) -> Result<Vec<Sight>> {
+fn show_mounts(way: MountMethod, spec: &BoxSpec, grants: Vec<Grant>, ids: &Ids, agent: &OwnedFd) -> Result<Vec<Sight>> {
     let attachments: Vec<Attachment> = grants
         .into_iter()
         .zip(&spec.mounts)
@@ -255,7 +244,7 @@ fn show_mounts(inner: &Inner, spec: &BoxSpec, grants: Vec<Grant>, ids: &Ids, age
             origin: mount.origin.clone(),
         })
         .collect();
-    match inner.way {
+    match way {
         MountMethod::Staged => mounts::attach(agent.as_fd(), ids.on_host(spec.user), &attachments),
         MountMethod::Paths => Ok(attachments.iter().map(sight).collect()),
     }
@@ -265,76 +254,4 @@ fn sight(attachment: &Attachment) -> Sight {
     let Attachment { grant, target, mode, .. } = attachment;
     let read_only = *mode == MountMode::Ro;
     Sight { path: target.clone(), device: grant.device, inode: grant.inode, read_only }
-}
-
-/// What the agent is told, and the descriptors that this refers to.
-#[expect(clippy::too_many_arguments, reason = "each is one thing that the setup refers to, and this is the one place")]
-fn lodge(
-    inner: &Inner,
-    spec: &BoxSpec,
-    prepared: &Prepared,
-    record: &Record,
-    ids: &Ids,
-    cgroup: &BoxCgroup,
-    sights: Vec<Sight>,
-    listener: OwnedFd,
-) -> Result<(ContainerSetup, Fds)> {
-    let mut fds = Fds::default();
-    let listener = Some(fds.add(listener));
-    let journal = if spec.keeps_journal {
-        let made = journal::make(&inner.journals, &inner.instance.name_of(&record.id), ids.owner(spec.user))?;
-        fault::point("jail_journal_made");
-        Some(fds.add(made))
-    } else {
-        None
-    };
-    let tracking = match cgroup.tracking()? {
-        Some(directory) => Tracking::Cgroup(fds.add(directory)),
-        None => Tracking::Ancestry,
-    };
-    let memory = match cgroup.memory()? {
-        cgroup::Memory::PerExec => Memory::PerExec,
-        cgroup::Memory::PerBox(directory) => Memory::PerBox(fds.add(directory)),
-        cgroup::Memory::Absent => Memory::Absent,
-    };
-    let setup = ContainerSetup {
-        workload: spec.user,
-        agent: None,
-        sights,
-        directories: Vec::new(),
-        rlimits: box_host::standard::rlimits(spec, inner.cgroups.kind() != DriverKind::Absent),
-        landlock_writable: layout::writable(spec),
-        landlock_sockets: box_host::standard::socket_places(spec),
-        seccomp: prepared.seccomp.clone(),
-        mode_guard: seccomp::mode_guard(spec),
-        listener,
-        tracking,
-        memory,
-        oom_kills: None,
-        journal,
-        journal_in_box: None,
-        lifeline: if spec.dies_with_maker { Lifeline::Maker } else { Lifeline::Detached },
-        maker: None,
-        bounding: Bounding::Empty,
-    };
-    Ok((setup, fds))
-}
-
-/// Checks from outside that the box shares none of our namespaces.
-fn verify_namespaces(pid: u32) -> Result<()> {
-    for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
-        let read = |process: &str| rustix::fs::readlink(format!("/proc/{process}/ns/{kind}"), Vec::new());
-        match (read("self"), read(&pid.to_string())) {
-            (Ok(ours), Ok(theirs)) if ours != theirs => {}
-            (Ok(_), Ok(_)) => return Err(setup("verify", &format!("the box shares our {kind} namespace"))),
-            // An ordinary user may not look at a process that hides itself; then what nsjail was told has to do.
-            _ if !rustix::process::geteuid().is_root() => {}
-            _ => return Err(setup("verify", &format!("the {kind} namespace of the box cannot be examined"))),
-        }
-    }
-    Ok(())
-}
-
-pub(crate) fn setup(step: &str, reason: &str) -> Error {
-    Error::Setup { step: step.to_owned(), reason: reason.to_owned() }
 }

@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, MountMode};
 use box_host::host_root::{HostRoot, TreeKind};
+use box_host::layout::{self, DEVICE_BYTES_MAX, LINKS, WORK_PLACES, empty_directories, known};
 use box_host::standard::{DEVICE_LINKS, DEVICES};
 use box_host::storage::{self, Division};
 use box_wire::plan::Access;
@@ -18,39 +20,11 @@ pub(crate) const CONTROL_DIRECTORY: &str = "/.strongbox/door";
 /// The socket there.
 pub(crate) const CONTROL: &str = "control.sock";
 
-/// Where the workload works.
-pub(crate) const WORKSPACE: &str = "/workspace";
-
-/// Empty directories that programs expect.
-pub(crate) const EMPTY: [&str; 8] = ["/home", "/media", "/mnt", "/opt", "/srv", "/sys", "/var/cache", "/var/lib"];
-
-/// Room for the links and mount points of `/dev`.
-const DEVICE_BYTES_MAX: u64 = 64 << 10;
-
 /// Files on a tmpfs that holds nothing but mount points.
 const SMALL_INODES_MAX: u64 = 64;
 
 /// Bytes of a tmpfs that holds nothing.
 const EMPTY_BYTES_MAX: u64 = 4096;
-
-/// Where a box can write, whatever else: the place, its permission bits, whether it belongs to the workload (else to root), and its
-/// name in the storage.
-pub(crate) const WORK_PLACES: [(&str, u32, Owner, &str); 5] = [
-    (WORKSPACE, 0o755, Owner::Workload, "workspace"),
-    ("/tmp", 0o1777, Owner::Root, "tmp"),
-    ("/root", 0o700, Owner::Root, "root"),
-    ("/run", 0o755, Owner::Root, "run"),
-    ("/dev/shm", 0o1777, Owner::Root, "shm"),
-];
-
-/// To whom a work place belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// Who commands run as.
-    Workload,
-    /// Root of the box.
-    Root,
-}
 
 /// How nsjail comes by what it mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,17 +148,14 @@ impl Site<'_> {
         for (path, target) in &host.links {
             self.link(path.as_str(), target);
         }
-        let (users, groups) = box_host::standard::accounts(self.spec.user, self.spec.home.as_str(), host.shell);
-        self.file(known("/etc/passwd"), users.into_bytes());
-        self.file(known("/etc/group"), groups.into_bytes());
-        let services = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n";
-        self.file(known("/etc/nsswitch.conf"), services.into());
-        self.link("/etc/os-release", "../usr/lib/os-release");
-        self.link("/etc/mtab", "../proc/self/mounts");
-        self.link("/var/tmp", "/tmp");
-        self.link("/var/run", "/run");
+        for (path, text) in layout::account_files(layout::accounts(self.spec, host)) {
+            self.file(known(path), text.into_bytes());
+        }
+        for (path, target) in LINKS {
+            self.link(path, target);
+        }
         if self.spec.read_only_rootfs {
-            for path in EMPTY {
+            for path in empty_directories() {
                 self.tmpfs(path, EMPTY_BYTES_MAX, SMALL_INODES_MAX, 0o755, Access::ReadOnly);
             }
         }
@@ -232,16 +203,9 @@ impl Site<'_> {
         }
     }
 
-    /// How names are found. In an image its own files give way, as with every engine.
     fn names(&mut self) {
-        let id = self.facts.id;
-        let resolver = self.facts.resolver.clone().map(|text| ("/etc/resolv.conf", text));
-        let files = [
-            ("/etc/hostname", format!("{id}\n")),
-            ("/etc/hosts", format!("127.0.0.1 localhost {id}\n::1 localhost\n")),
-        ];
-        for (path, contents) in files.into_iter().chain(resolver) {
-            let path = known(path);
+        for (name, contents) in layout::name_files(self.facts.id, self.facts.resolver.as_ref()) {
+            let path = known(&format!("/etc/{name}"));
             if !self.facts.kept.contains(&path) {
                 self.file(path, contents.into_bytes());
             }
@@ -251,9 +215,7 @@ impl Site<'_> {
     /// Mounts of the host, parents before children. Where they are put into the jail later, a place that could not be made then is
     /// made now.
     fn grants(&mut self) {
-        let mut order: Vec<usize> = (0..self.spec.mounts.len()).collect();
-        order.sort_by_key(|&index| self.spec.mounts[index].target.as_str().matches('/').count());
-        for index in order {
+        for index in layout::mount_order(self.spec) {
             let (mount, (source, kind)) = (&self.spec.mounts[index], &self.facts.grants[index]);
             let target = mount.target.clone();
             let access = if mount.mode == MountMode::Rw { Access::ReadWrite } else { Access::ReadOnly };
@@ -314,11 +276,6 @@ impl Site<'_> {
     fn tmpfs(&mut self, target: &str, bytes_max: u64, inodes_max: u64, mode: u32, access: Access) {
         self.mounts.push(Mount::Tmpfs { target: known(target), bytes_max, inodes_max, mode, access });
     }
-}
-
-/// A path that stands in this file, or came out of a parsed one.
-fn known(path: &str) -> GuestPath {
-    GuestPath::parse("path", path).unwrap_or_else(|_| GuestPath::root())
 }
 
 #[cfg(test)]

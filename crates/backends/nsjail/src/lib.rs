@@ -1,7 +1,7 @@
 //! Boxes around which nsjail puts namespaces, with our agent as its child.
 //!
-//! [`layout`](self) decides and touches nothing; `create` makes; `box_host::local` removes by the record that was written before anything was
-//! made. What a box of this machine is besides its namespaces (cgroups, ids, disks, the way out) is what it is for the native
+//! [`layout`](self) decides and touches nothing; `create` makes; `box_host::local` is the backend around it, and removes by the record that was
+//! written before anything was made. What a box of this machine is besides its namespaces (cgroups, ids, disks, the way out) is what it is for the native
 //! backend, and comes from `box_host`.
 
 mod backend;
@@ -21,4 +21,4 @@ mod trial;
 
 pub mod fault;
 
-pub use backend::{Nsjail, NsjailConfig};
+pub use backend::{Jails, Nsjail, NsjailConfig};

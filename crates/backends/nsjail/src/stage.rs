@@ -19,11 +19,10 @@ use std::path::Path;
 
 use box_core::{Error, Result};
 use box_host::host_root::TreeKind;
+use box_host::layout::{Owner, WORK_PLACES, empty_directories};
 use box_wire::plan::Own;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags};
-
-use crate::layout::{EMPTY, Owner, WORK_PLACES};
 
 /// The directory of the control socket.
 pub(crate) const CONTROL_DIRECTORY: &str = "/run/strongbox/door";
@@ -154,7 +153,7 @@ impl Stage {
     fn set_up_writable(&self, programs: &Own) -> std::io::Result<()> {
         let top = storage("top");
         own_directory(&top, 0o755, self.box_root)?;
-        for path in EMPTY {
+        for path in empty_directories() {
             for (end, _) in path.match_indices('/').skip(1) {
                 own_directory(&format!("{top}{}", &path[..end]), 0o755, self.box_root)?;
             }

@@ -7,6 +7,7 @@ use box_core::{Error, Result};
 use box_host::cgroup::BoxCgroup;
 use box_host::host_root::HostRoot;
 use box_host::ids::IdMaps;
+use box_host::layout::WORK_PLACES;
 use box_host::mounts;
 use box_host::sys::{NamespaceHolder, map_mount_ids};
 use box_images::RootTree;
@@ -14,7 +15,7 @@ use box_wire::GuestPath;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::layout::{CONTROL_DIRECTORY, WORK_PLACES};
+use crate::layout::CONTROL_DIRECTORY;
 
 /// Files of an image that give way to ours, unless they are links: those lead where only the image knows.
 const NAMES: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];

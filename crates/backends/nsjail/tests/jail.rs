@@ -7,6 +7,7 @@ use box_core::{
     Backend, BoxSpec, Dimension, Error, Handle, Image, Level, Liveness, MountMode, MountPolicy, Network, Persistence,
 };
 use box_host::InstanceKind;
+use box_host::local::LocalConfig;
 use box_nsjail::{Nsjail, NsjailConfig};
 use box_wire::{Exit, User};
 use test_host::{Stage, exec, is_root, mount, program, run, spec};
@@ -147,7 +148,7 @@ async fn mounts_show_the_granted_trees_and_belong_to_the_workload() {
         std::os::unix::fs::chown(path.join(part), Some(owner), Some(owner)).unwrap();
     }
     let policy = MountPolicy { allowed_roots: vec![path.clone()], ..MountPolicy::default() };
-    let stage = Stage::open_with(|config| config.mount_policy = policy).await;
+    let stage = Stage::open_with(|config| config.local.mount_policy = policy).await;
     let mounts = vec![
         mount(&path.join("data"), "/workspace/deep", MountMode::Ro),
         mount(&path.join("work"), "/workspace", MountMode::Rw),
@@ -288,7 +289,8 @@ async fn a_box_outlives_its_maker_and_is_found_again() {
     let directory = tempfile::tempdir().unwrap();
     let handle = test_host::make_and_die(directory.path(), "persistent", None).unwrap();
     let handle: Handle = serde_json::from_str(&handle).unwrap();
-    let stage = Stage::open_at(directory, |config| config.instance = InstanceKind::Persistent("main".to_owned())).await;
+    let stage =
+        Stage::open_at(directory, |config| config.local.instance = InstanceKind::Persistent("main".to_owned())).await;
     assert_eq!(stage.backend.list_orphans().await.unwrap().len(), 1);
     assert_eq!(stage.backend.adopt(&handle).await.unwrap(), Liveness::Running);
     assert_eq!(run(&stage.backend, &handle, "cat /workspace/kept").await.stdout, "kept\n");
@@ -390,10 +392,10 @@ async fn files_are_listed_by_a_file_op() {
 async fn maker() {
     let Ok(role) = std::env::var(test_host::ROLE) else { return };
     let (kind, state) = role.split_once(':').unwrap();
-    let mut config = NsjailConfig { program: program(), ..NsjailConfig::ephemeral(state.into()) };
+    let mut config = NsjailConfig { program: program(), local: LocalConfig::ephemeral(state.into()) };
     let mut spec = BoxSpec { keeps_journal: true, ..spec() };
     if kind == "persistent" {
-        config.instance = InstanceKind::Persistent("main".to_owned());
+        config.local.instance = InstanceKind::Persistent("main".to_owned());
         spec.dies_with_maker = false;
     } else if is_root() {
         spec.persistence = Persistence::Disk;

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use box_core::{Error, Result, Stats};
+use box_wire::plan;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::handover::Fds;
 
 use super::delegation::delegate;
 use super::hybrid::Membership;
@@ -180,6 +183,20 @@ impl BoxCgroup {
             None if self.kind == DriverKind::Unified => Ok(Memory::PerExec),
             None => Ok(Memory::Absent),
         }
+    }
+
+    /// How the agent keeps track of commands, and where they are held to their memory. The directories are added to what it is given.
+    pub fn describe(&self, fds: &mut Fds) -> Result<(plan::Tracking, plan::Memory)> {
+        let tracking = match self.tracking()? {
+            Some(directory) => plan::Tracking::Cgroup(fds.add(directory)),
+            None => plan::Tracking::Ancestry,
+        };
+        let memory = match self.memory()? {
+            Memory::PerExec => plan::Memory::PerExec,
+            Memory::PerBox(directory) => plan::Memory::PerBox(fds.add(directory)),
+            Memory::Absent => plan::Memory::Absent,
+        };
+        Ok((tracking, memory))
     }
 
     /// Reads back what the kernel holds the box to: limits, and whether the agent is where they apply. A box that was found

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use box_core::{Backend, BoxSpec, Handle, MountMode, MountSpec, Origin, Profile, Result, link};
+use box_host::local::LocalConfig;
 use box_nsjail::{Nsjail, NsjailConfig};
 use box_wire::file_op::{Answer, FileOp, FileRequest};
 use box_wire::{ExecRequest, Exit, Program, User};
@@ -53,7 +54,7 @@ impl Stage {
     }
 
     pub(crate) async fn open_at(state: tempfile::TempDir, change: impl FnOnce(&mut NsjailConfig)) -> Self {
-        let mut config = NsjailConfig::ephemeral(state.path().to_owned());
+        let mut config = NsjailConfig { local: LocalConfig::ephemeral(state.path().to_owned()), program: None };
         config.program = std::env::var_os(VARIABLE).map(PathBuf::from);
         change(&mut config);
         Self { backend: Nsjail::open(config).await.unwrap(), _state: state }
