@@ -58,6 +58,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
         true
     }
 
+    /// Whether all boxes that mount a directory of the host see one directory, and not copies of it.
+    fn shares_volumes(&self) -> bool {
+        self.shares_filesystem()
+    }
+
     /// Who commands really run as in a box whose specification names this user. Where ids of the box are ids of the host, nobody in
     /// it may be the host's root.
     fn workload(&self, user: User) -> User {

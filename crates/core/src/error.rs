@@ -61,6 +61,17 @@ pub enum Error {
         fix: String,
     },
 
+    /// Nothing here can do this, and trying again does not help.
+    #[error("{what} is not supported here: {reason}; {fix}")]
+    Unsupported {
+        /// What was asked.
+        what: String,
+        /// Why it cannot be done.
+        reason: String,
+        /// What to use instead.
+        fix: String,
+    },
+
     /// A guarantee that was set as a floor cannot be held. Nothing was made.
     #[error("cannot enforce {dimension} as required: it must be hard and would be {found} here: {reason}")]
     FloorNotHeld {
@@ -124,6 +135,13 @@ pub enum Error {
         port: u16,
         /// What the box said.
         reason: String,
+    },
+
+    /// The tenant has no such volume.
+    #[error("volume {volume:?} not found; list the volumes to see their names, or create it first")]
+    VolumeNotFound {
+        /// As the caller wrote it, shortened.
+        volume: String,
     },
 
     /// There is no tool of that name.
@@ -274,6 +292,7 @@ impl Error {
             Self::MountDenied { .. } => "mount_denied",
             Self::BadImage { .. } => "bad_image",
             Self::Unavailable { .. } | Self::MissingFacility { .. } => "unavailable",
+            Self::Unsupported { .. } => "unsupported",
             Self::FloorNotHeld { .. } => "floor_not_held",
             Self::Setup { .. } => "setup_failed",
             Self::Gone { .. } => "box_gone",
@@ -281,6 +300,7 @@ impl Error {
             Self::ExecNotFound { .. } => "exec_not_found",
             Self::ProcessNotFound { .. } => "managed_process_not_found",
             Self::PortClosed { .. } => "port_closed",
+            Self::VolumeNotFound { .. } => "volume_not_found",
             Self::ToolNotFound { .. } => "tool_not_found",
             Self::SessionConflict { .. } => "session_conflict",
             Self::Conflict { .. } => "conflict",
@@ -313,6 +333,9 @@ impl Error {
             }
             Self::MissingFacility { what, reason, fix } => {
                 Self::MissingFacility { what: what.clone(), reason: reason.clone(), fix: fix.clone() }
+            }
+            Self::Unsupported { what, reason, fix } => {
+                Self::Unsupported { what: what.clone(), reason: reason.clone(), fix: fix.clone() }
             }
             Self::FloorNotHeld { dimension, found, reason } => {
                 Self::FloorNotHeld { dimension: *dimension, found: *found, reason: reason.clone() }

@@ -32,6 +32,7 @@ pub mod store;
 pub mod tasks;
 pub mod token;
 pub mod tools;
+pub mod volumes;
 
 pub use backend::{AgentStream, Backend, BackendName, Capabilities, Handle, ImageProgram, Liveness, Stats};
 pub use caller::{Caller, Ceiling, Scope, TenantId};

@@ -117,6 +117,21 @@ pub const SKILL_ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// Characters of its output that an error carries: the end.
 pub const SKILL_OUTPUT_CHARS_MAX: usize = 2000;
 
+/// Volumes of one tenant.
+pub const VOLUMES_MAX: usize = 64;
+/// Volumes that one session mounts.
+pub const VOLUME_MOUNTS_MAX: usize = 8;
+/// Longest name of a volume.
+pub const VOLUME_NAME_BYTES_MAX: usize = 64;
+/// Sessions that an error names of those that mount a volume.
+pub const VOLUME_SESSIONS_NAMED_MAX: usize = 5;
+/// Memory of the box through which the files of a volume are reached.
+pub const VOLUME_BOX_MEMORY_MB: u64 = 128;
+/// Its processes.
+pub const VOLUME_BOX_PIDS: u64 = 32;
+/// How long it stays when it is idle.
+pub const VOLUME_BOX_IDLE_SEC: u64 = 60;
+
 /// Longest name of an MCP server.
 pub const MCP_SERVER_NAME_BYTES_MAX: usize = 64;
 /// MCP servers of one tenant.

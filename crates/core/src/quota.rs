@@ -127,9 +127,11 @@ pub fn measure(root: BorrowedFd<'_>, quota: Quota) -> Result<Usage> {
 /// from was decided when the session was made.
 pub(crate) fn filled(config: &SessionConfig, origin: Origin) -> Vec<(Quota, MountSpec)> {
     let workspace = Quota::of_session(config).zip(mount_of(config, origin));
-    let kept = config.kept.iter().chain(&config.volumes).filter(|kept| kept.mode == HostPathMode::Rw);
+    let kept = config.kept.iter().filter(|kept| kept.mode == HostPathMode::Rw);
     let kept = kept.map(|kept| (Quota::of_mb(kept.quota_mb), kept.mount()));
-    workspace.into_iter().chain(kept).collect()
+    let volumes = config.volumes.iter().filter(|volume| volume.is_writable());
+    let volumes = volumes.map(|volume| (Quota::of_mb(volume.quota_mb), volume.mount()));
+    workspace.into_iter().chain(kept).chain(volumes).collect()
 }
 
 fn mount_of(config: &SessionConfig, origin: Origin) -> Option<MountSpec> {

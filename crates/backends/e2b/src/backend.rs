@@ -287,6 +287,11 @@ impl Backend for E2b {
         true
     }
 
+    /// Directories of the host are copied into a sandbox and back.
+    fn shares_volumes(&self) -> bool {
+        false
+    }
+
     fn workload(&self, _user: User) -> User {
         setup::WORKLOAD
     }

@@ -9,9 +9,6 @@ use serde::Deserialize;
 use super::Config;
 use crate::fault::Fault;
 
-/// Where directories are kept that outlive sandboxes, below the state directory.
-const VOLUMES: &str = "e2b/volumes";
-
 /// Where snapshots and built templates are kept, below the state directory.
 const SAVED: &str = "e2b/templates";
 
@@ -42,7 +39,7 @@ pub(crate) struct TemplateTable {
 impl Config {
     /// What the door for E2B's clients is given. Templates of the operator stand beside the usual ones, or in their place.
     pub(crate) fn e2b_door(&self) -> Result<E2bConfig, Fault> {
-        let E2bTable { enabled, domain, default_timeout_sec, max_timeout_sec, volume_mb, saved_mb_max, templates } =
+        let E2bTable { enabled, domain, default_timeout_sec, max_timeout_sec, saved_mb_max, templates, .. } =
             self.e2b_door.clone();
         let mut all = E2bConfig::default().templates;
         for (name, TemplateTable { profile, image, cpus, memory_mb, disk_mb }) in templates {
@@ -56,8 +53,6 @@ impl Config {
             domain,
             default_timeout_sec,
             max_timeout_sec,
-            volumes: Some(self.state_dir.join(VOLUMES)),
-            volume_mb,
             snapshots: Some(self.state_dir.join(SAVED)),
             saved_mb_max,
             templates: all,

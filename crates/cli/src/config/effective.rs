@@ -208,6 +208,9 @@ impl Config {
             profiles: self.profiles.clone(),
             default_profile: self.default_profile.clone(),
             workspace_quota_mb: self.workspace_quota_mb,
+            // The first volumes were E2B's, and sessions remember where theirs are.
+            volumes_dir: Some(self.state_dir.join("e2b/volumes")),
+            volume_mb: self.e2b_door.volume_mb,
             session_template: self.session_template.clone(),
             forced_session_template: self.forced_session_template.clone(),
             images: self.images.clone(),

@@ -272,7 +272,7 @@ impl Key {
             "profiles" | "e2b_door.templates" => Value::Tables(std::collections::BTreeMap::new()),
             "e2b_door.default_timeout_sec" => Value::Whole(E2bConfig::default().default_timeout_sec),
             "e2b_door.max_timeout_sec" => Value::Whole(E2bConfig::default().max_timeout_sec),
-            "e2b_door.volume_mb" => Value::Whole(E2bConfig::default().volume_mb),
+            "e2b_door.volume_mb" => Value::Whole(ServiceConfig::default().volume_mb),
             "e2b_door.saved_mb_max" => Value::Whole(E2bConfig::default().saved_mb_max),
             "mcp.kept_mb" => Value::Whole(MCP_KEPT_MB),
             "mcp.servers" => Value::Definitions(std::collections::BTreeMap::new()),

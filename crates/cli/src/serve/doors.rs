@@ -58,7 +58,7 @@ impl DoorsConfig {
 }
 
 /// The routes of all doors.
-pub(crate) async fn routes(config: DoorsConfig, state: &ServerState, langbot: &LangBot) -> Router {
+pub(crate) fn routes(config: DoorsConfig, state: &ServerState, langbot: &LangBot) -> Router {
     let doors = door_rest::Doors { mcp: config.mcp.is_some(), e2b: config.e2b.enabled };
     let asked = langbot.clone();
     let readiness = Arc::new(move || {
@@ -68,7 +68,7 @@ pub(crate) async fn routes(config: DoorsConfig, state: &ServerState, langbot: &L
     let rest = RestConfig { skills: config.skills, readiness, doors, documents: vec![door_langbot::document()] };
     let mcp = config.mcp.map(|door| door_http::guard_foreign(state, Scope::Exec, door)).unwrap_or_default();
     let routes = door_rest::routes(state.clone(), rest).merge(langbot.routes()).merge(mcp);
-    door_e2b::Door::open(state.clone(), config.e2b).await.join(routes)
+    door_e2b::Door::open(state.clone(), config.e2b).join(routes)
 }
 
 fn warn_of_strangers(langbot: &LangBotConfig, address: SocketAddr) {

@@ -122,7 +122,7 @@ impl Server {
         let langbot = LangBot::new(langbot, shared.clone());
         let bound = match listeners {
             Some(listeners) => {
-                let routes = routes(doors, &shared, &langbot).await;
+                let routes = routes(doors, &shared, &langbot);
                 Some(Bound { routes, listeners, state: shared })
             }
             None => None,

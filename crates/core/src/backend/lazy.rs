@@ -172,6 +172,10 @@ impl Backend for LazyBackend {
         self.backend().is_ok_and(|backend| backend.ends_boxes_itself())
     }
 
+    fn shares_volumes(&self) -> bool {
+        self.backend().is_ok_and(|backend| backend.shares_volumes())
+    }
+
     fn shares_filesystem(&self) -> bool {
         self.backend().is_ok_and(|backend| backend.shares_filesystem())
     }

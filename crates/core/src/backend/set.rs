@@ -260,6 +260,10 @@ impl Backend for BackendSet {
         }
     }
 
+    fn shares_volumes(&self) -> bool {
+        self.chosen().is_ok_and(|chosen| chosen.shares_volumes())
+    }
+
     fn shares_filesystem(&self) -> bool {
         self.chosen().is_ok_and(|chosen| chosen.shares_filesystem())
     }

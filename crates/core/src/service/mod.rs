@@ -25,6 +25,7 @@ mod skills;
 mod status;
 mod to_the_end;
 mod unattended;
+mod volumes;
 mod watch;
 mod workplace;
 
@@ -49,6 +50,7 @@ use crate::session::SessionId;
 use crate::skills::Skills;
 use crate::store::{SessionKey, Store};
 use crate::tasks::Start as _;
+use crate::volumes::Volumes;
 use crate::{
     Backend, BackendName, BoxSpec, Capabilities, Error, Handle, ImagePolicy, Profile, Profiles, Result, limits,
 };
@@ -64,6 +66,7 @@ use session::{Session, lock};
 pub use sessions::Created;
 pub use status::{BackendInfo, StatusInfo};
 use to_the_end::ToTheEnd;
+pub use volumes::{VOLUME_ROOT, VolumeFiles};
 use watch::Watched;
 
 /// What an operator can set. Everything but what was already decided for a session can be changed while the service runs.
@@ -97,6 +100,10 @@ pub struct ServiceConfig {
     pub default_workspace: Option<PathBuf>,
     /// Most that a workspace may hold, where neither the caller nor the profile says; 0 = no bound.
     pub workspace_quota_mb: u64,
+    /// The directory of all volumes. Stays what it was at the start.
+    pub volumes_dir: Option<PathBuf>,
+    /// Most that each volume may hold. Stays what it was at the start.
+    pub volume_mb: u64,
     /// Meanings of image names.
     pub images: BTreeMap<String, String>,
     /// Names of images in registries that callers may use, and patterns of them; see [`ImagePolicy`].
@@ -133,6 +140,8 @@ impl Default for ServiceConfig {
             default_profile: "default".to_owned(),
             default_workspace: None,
             workspace_quota_mb: 0,
+            volumes_dir: None,
+            volume_mb: 1024,
             images: images.map(|name| (name.to_owned(), "host".to_owned())).into(),
             allowed_images: Vec::new(),
             engine_images: Vec::new(),
@@ -255,6 +264,7 @@ struct Inner {
     stopping: CancellationToken,
     watched: Watched,
     budgets: Arc<Budgets>,
+    volumes: Volumes,
     /// What the backend said of itself lately.
     capabilities: Cached<Capabilities>,
     /// What others said of themselves lately.
@@ -282,8 +292,9 @@ impl Service {
     ) -> Result<Self> {
         let inner = Inner {
             backend,
-            store,
             audit,
+            volumes: Volumes::new(config.volumes_dir.clone(), Arc::clone(&store)),
+            store,
             config: RwLock::new(Arc::new(config)),
             sessions: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -301,6 +312,7 @@ impl Service {
         let service = Self { inner: Arc::new(inner) };
         if service.inner.enabled().is_ok() {
             recovery::start(&service.inner).await?;
+            service.inner.open_volumes().await;
         }
         reaper::start(&service.inner);
         Ok(service)
@@ -310,7 +322,8 @@ impl Service {
     pub fn reload(&self, config: ServiceConfig) {
         let mut held = self.inner.config.write().unwrap_or_else(PoisonError::into_inner);
         let (default_workspace, state_dir) = (held.default_workspace.clone(), held.state_dir.clone());
-        *held = Arc::new(ServiceConfig { state_dir, default_workspace, ..config });
+        let (volumes_dir, volume_mb) = (held.volumes_dir.clone(), held.volume_mb);
+        *held = Arc::new(ServiceConfig { state_dir, default_workspace, volumes_dir, volume_mb, ..config });
     }
 
     /// Where boxes live, unless something names another backend.

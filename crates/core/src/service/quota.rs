@@ -30,7 +30,8 @@ impl Inner {
             _ if request.rules.absent_session == AbsentSession::Refused => Vec::new(),
             _ if caller.require(Scope::Exec).is_err() => Vec::new(),
             _ => {
-                let (config, spec) = self.decide(caller, request)?;
+                let held = self.hold_volumes(caller, id, request).await?;
+                let (config, spec) = self.decide(caller, request, &held)?;
                 self.workspaces_of(&config, &spec).await?
             }
         };

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::kept::Kept;
 use super::session::{Phase, Session, Standing, lost};
+use super::volumes::HeldVolumes;
 use super::{Inner, Resource, Service, ServiceConfig, StopMode, Stopped, recovery};
 use crate::audit::{AuditEntry, Outcome};
 use crate::backend::Stats;
@@ -238,11 +239,13 @@ impl Inner {
         caller.require(Scope::Exec)?;
         self.enabled()?;
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
+        // Until the session is listed, which keeps its volumes from then on.
+        let held = self.hold_volumes(caller, id, request).await?;
         let (session, created) = loop {
             if self.stopping.is_cancelled() {
                 return Err(Error::Stopping);
             }
-            let (session, created) = match self.find_or_begin(caller, &key, request)? {
+            let (session, created) = match self.find_or_begin(caller, &key, request, &held)? {
                 SessionLookup::New(session, spec) => {
                     self.begin_making(&session, spec);
                     (session, Created::New)
@@ -293,7 +296,13 @@ impl Inner {
     }
 
     /// Finds the session or puts a new one in the list, in one step. Nothing is waited for.
-    fn find_or_begin(&self, caller: &Caller, key: &SessionKey, request: &SessionRequest) -> Result<SessionLookup> {
+    fn find_or_begin(
+        &self,
+        caller: &Caller,
+        key: &SessionKey,
+        request: &SessionRequest,
+        held: &HeldVolumes,
+    ) -> Result<SessionLookup> {
         let settings = self.config();
         request.check_profile(caller.profile.as_deref())?;
         caller.check_session(&key.id)?;
@@ -305,7 +314,7 @@ impl Inner {
         }
         // Everything that can be refused is refused before there is anything to undo.
         self.check_writable()?;
-        let (config, spec) = self.decide(caller, request)?;
+        let (config, spec) = self.decide(caller, request, held)?;
         let spec = BoxSpec { session: Some(key.id.to_string()), ..spec };
         if spec.backend.is_none() {
             self.backend.presence()?;
@@ -323,9 +332,15 @@ impl Inner {
     }
 
     /// What a request means, decided and checked.
-    pub(super) fn decide(&self, caller: &Caller, request: &SessionRequest) -> Result<(SessionConfig, BoxSpec)> {
+    pub(super) fn decide(
+        &self,
+        caller: &Caller,
+        request: &SessionRequest,
+        held: &HeldVolumes,
+    ) -> Result<(SessionConfig, BoxSpec)> {
         let settings = self.config();
-        let defaults = SessionDefaults::new(&settings, &caller.tenant);
+        let volumes = held.directories.clone();
+        let defaults = SessionDefaults { volumes, ..SessionDefaults::new(&settings, &caller.tenant) };
         let config = request.resolve(&defaults, caller.profile.as_deref())?;
         let spec = config.box_spec(&settings.profiles, &settings.image_policy(), &request.rules)?;
         Ok((config, BoxSpec { keeps_journal: true, ..spec }))
@@ -356,11 +371,16 @@ impl Inner {
         self.store.write(Change::PutSession(Box::new(session.row())), Wait::Committed).await?;
         fault::point("session_intent_written");
         let config = session.config();
+        self.check_volumes(&config, self.backend_for(spec).name()).await?;
         let mut workspaces = self.workspaces_of(&config, spec).await?;
         let mut handle = self.backend.create(&session.box_id, spec).await?;
         if handle.backend != session.backend() {
             // The one that was chosen has failed, and another took its place.
             session.set_backend(handle.backend);
+            if let Err(error) = self.check_volumes(&config, handle.backend).await {
+                let _ = self.backend.destroy(&handle).await;
+                return Err(error);
+            }
             workspaces = self.workspaces_again(&config, &mut handle).await;
         }
         recovery::recover_soon(self, handle.backend);
@@ -516,7 +536,7 @@ impl Inner {
 /// went wrong lately would be full of it.
 fn is_askers_affair(error: &Error) -> bool {
     match error {
-        Error::SessionNotFound { .. } | Error::PortClosed { .. } => true,
+        Error::SessionNotFound { .. } | Error::VolumeNotFound { .. } | Error::PortClosed { .. } => true,
         Error::File(error) => {
             !matches!(error.code, FileErrorCode::NoSpace | FileErrorCode::Timeout | FileErrorCode::Failed)
         }

@@ -14,8 +14,9 @@ use crate::backend::{
 };
 use crate::call::ExecCall;
 use crate::profile::ProfileDraft;
-use crate::session::{SessionFilter, SessionRequest, SessionState};
+use crate::session::{HostPathMode, SessionFilter, SessionRequest, SessionState};
 use crate::store::{Change, Loaded, SessionRow, StoredRow, Table, Wait};
+use crate::volumes::{VolumeKey, VolumeMount};
 use crate::{BoxSpec, Guarantees};
 
 /// A machine on which no box can be made, but which can be asked.
@@ -51,6 +52,10 @@ fn barren<T>() -> Result<T> {
 impl Backend for Barren {
     fn name(&self) -> BackendName {
         self.name
+    }
+
+    fn shares_volumes(&self) -> bool {
+        self.name != BackendName::E2b
     }
 
     async fn probe(&self) -> Capabilities {
@@ -237,6 +242,24 @@ async fn a_backend_that_is_not_there_is_tried_again_and_its_sessions_are_found_w
     let found = service.get_session(&Caller::local(), &"remembered".parse().unwrap()).await.unwrap();
     assert_eq!(found.lost_reason.as_deref(), Some("its machine was started again"));
     service.stop(StopMode::KeepAll).await.1.unwrap();
+}
+
+#[tokio::test]
+async fn volumes_are_refused_where_boxes_see_copies_only() {
+    let place = tempfile::tempdir().unwrap();
+    let config = ServiceConfig { volumes_dir: Some(place.path().join("volumes")), ..ServiceConfig::default() };
+    let (backend, store) = (Arc::new(Barren::of(BackendName::E2b)), Arc::new(Memory::default()));
+    let service = Service::open(backend, store, None, config).await.unwrap();
+    let (caller, key) = (Caller::local(), VolumeKey::Name("data".parse().unwrap()));
+    service.create_volume(&caller, &"data".parse().unwrap()).await.unwrap();
+    let (path, mode) = ("/mnt/data".parse().unwrap(), HostPathMode::Rw);
+    let volumes = Some(vec![VolumeMount { volume: key.clone(), path, mode }]);
+    let request = SessionRequest { volumes, ..SessionRequest::default() };
+    let error = service.create_session(&caller, &"s".parse().unwrap(), &request).await.unwrap_err();
+    assert!(error.code() == "unsupported" && error.to_string().contains("backend e2b"), "{error}");
+    assert_eq!(service.volume(&caller, &key).await.unwrap().sessions, [], "there is no session");
+    service.delete_volume(&caller, &key).await.unwrap();
+    assert_eq!(std::fs::read_dir(place.path().join("volumes")).unwrap().count(), 0);
 }
 
 #[tokio::test]

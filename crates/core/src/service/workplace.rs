@@ -19,6 +19,7 @@ impl Service {
         let settings = self.settings();
         let would_be = || {
             let defaults = SessionDefaults::new(&settings, &caller.tenant);
+            let request = SessionRequest { volumes: None, ..request.clone() };
             request.resolve(&defaults, caller.profile.as_deref())
         };
         let config = existing.map_or_else(would_be, |session| Ok(session.config()))?;

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Account, LockedField};
+use crate::volumes::MountedVolume;
 use crate::{BackendName, Guarantees, Network};
 
 pub use id::SessionId;
@@ -48,9 +49,9 @@ pub struct SessionConfig {
     /// A directory of the service's own that the box writes to and that outlives it; boxes of MCP servers have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptDirectory>,
-    /// More of them, which other boxes may have too; sandboxes of E2B's clients can have some.
+    /// Volumes that it mounts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub volumes: Vec<KeptDirectory>,
+    pub volumes: Vec<MountedVolume>,
     /// Processors.
     pub cpus: f64,
     /// Memory limit.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HostPathMode, KeptDirectory, LeaseEnd, OnTimeout, SessionConfig};
 use crate::profile::LockedField;
+use crate::volumes::{self, MountedVolume, VolumeMount};
 use crate::{
     BackendName, BoxSpec, ImagePolicy, MountMode, MountSpec, Network, Origin, Profiles, Result, limits, skills,
 };
@@ -47,6 +48,8 @@ pub struct SessionRequest {
     pub on_timeout: Option<OnTimeout>,
     /// Environment of every command of the session. An empty map requests nothing.
     pub env: Vec<(String, String)>,
+    /// Volumes of the tenant to mount.
+    pub volumes: Option<Vec<VolumeMount>>,
     /// Archive of a snapshot, on this machine, from which the box is made. Only doors of this process name one, never their callers;
     /// it matters only when the session is made.
     pub snapshot: Option<PathBuf>,
@@ -71,8 +74,6 @@ pub struct DoorRules {
     /// A directory in which the box keeps what outlives it. It is the service's own affair: no profile keeps it away, and it matters only when the session
     /// is made.
     pub kept: Option<KeptDirectory>,
-    /// More of them, which other boxes may have too. They matter only when the session is made.
-    pub volumes: Vec<KeptDirectory>,
     /// Longest deadline that a command may ask for, instead of the profile's.
     pub timeout_sec_max: Option<u64>,
     /// What becomes of a call for a session that does not exist.
@@ -235,7 +236,11 @@ impl SessionConfig {
         compare("workspace_quota_mb", self.workspace_quota_mb.to_string(), asked);
         let asked = request.all_mounts().as_deref().map(describe_mounts);
         compare("extra_mounts", describe_mounts(&self.extra_mounts), asked);
+        let is_mode_locked = self.locked.contains(&LockedField::HostPathMode);
+        let asked = request.volumes.as_deref();
+        let volumes = asked.and_then(|asked| volumes::difference(&self.volumes, asked, is_mode_locked));
         compare("on_timeout", self.on_timeout.to_string(), request.on_timeout.map(|what| what.to_string()));
+        found.extend(volumes);
         found.extend(self.different_env(&request.env));
         found
     }
@@ -303,7 +308,8 @@ impl SessionConfig {
             mounts: workspace
                 .chain(extra)
                 .filter_map(mount)
-                .chain(self.kept.iter().chain(&self.volumes).map(KeptDirectory::mount))
+                .chain(self.kept.iter().map(KeptDirectory::mount))
+                .chain(self.volumes.iter().map(MountedVolume::mount))
                 .collect(),
             cpus: self.cpus,
             memory_mb: self.memory_mb,

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use box_wire::{GuestPath, Invalid, exec::check_env, limits as wire_limits};
 
+use super::LeaseEnd;
 use super::request::{LoneMountPath, check_ttl};
-use super::{HostPathMode, KeptDirectory, LeaseEnd};
 use super::{SessionConfig, SessionRequest};
 use crate::call::{ExecCall, ExecSpan};
 use crate::profile::{LockedField, TIMEOUT_SEC_MAX};
+use crate::volumes::{self, VolumeDirectory};
 use crate::{Profile, Profiles, Result, ServiceConfig, TenantId, limits};
 
 /// What the operator decided for sessions that do not say otherwise.
@@ -24,6 +25,8 @@ pub struct SessionDefaults {
     pub default_workspace: Option<String>,
     /// Most that a workspace may hold, where the profile does not say.
     pub workspace_quota_mb: Option<u64>,
+    /// The volumes that the request names.
+    pub volumes: Vec<VolumeDirectory>,
 }
 
 impl SessionDefaults {
@@ -37,6 +40,7 @@ impl SessionDefaults {
             ttl_sec: config.session_ttl_sec,
             default_workspace: shared.map(|path| path.display().to_string()),
             workspace_quota_mb: Some(config.workspace_quota_mb).filter(|quota| *quota > 0),
+            volumes: Vec::new(),
         }
     }
 }
@@ -54,17 +58,19 @@ impl SessionRequest {
         let asked = self.without(&profile.locked);
         let quota_mb = [profile.workspace_quota_mb, defaults.workspace_quota_mb.unwrap_or(0)];
         let extra_mounts = asked.all_mounts().unwrap_or_default();
-        let volumes = volumes_in(profile, &asked.rules.volumes)?;
+        let mount_path = match asked.mount_path {
+            Some(path) => path,
+            None => GuestPath::parse("mount_path", limits::WORKSPACE)?,
+        };
+        let asked_volumes = asked.volumes.unwrap_or_default();
+        let volumes = volumes::resolve(&asked_volumes, &defaults.volumes, profile, &mount_path)?;
         let config = SessionConfig {
             profile: profile.name.clone(),
             network: asked.network.unwrap_or(profile.network),
             image: asked.image.unwrap_or_else(|| profile.image.clone()),
             host_path: asked.host_path.unwrap_or_else(|| defaults.default_workspace.clone()),
             host_path_mode: asked.host_path_mode.unwrap_or(profile.host_path_mode),
-            mount_path: match asked.mount_path {
-                Some(path) => path,
-                None => GuestPath::parse("mount_path", limits::WORKSPACE)?,
-            },
+            mount_path,
             extra_mounts,
             kept: asked.rules.kept,
             volumes,
@@ -232,16 +238,6 @@ impl SessionConfig {
 /// Whether a command is used through a terminal. Input alone is not enough: pipelines have it, too.
 fn is_interactive(call: &ExecCall) -> bool {
     call.span == ExecSpan::Main && call.terminal.is_some()
-}
-
-/// Volumes as a profile lets a session have them. What was stored there is missed, so a lock that keeps them away is told.
-fn volumes_in(profile: &Profile, asked: &[KeptDirectory]) -> Result<Vec<KeptDirectory>> {
-    let mode = if profile.locks(LockedField::HostPathMode) { profile.host_path_mode } else { HostPathMode::Rw };
-    if !asked.is_empty() && (profile.locks(LockedField::ExtraMounts) || mode == HostPathMode::None) {
-        let allowed = format!("none: profile {} locks mounts", profile.name);
-        return Err(Invalid::new("volumes", asked.len(), allowed).into());
-    }
-    Ok(asked.iter().map(|volume| KeptDirectory { mode: volume.mode.min(mode), ..volume.clone() }).collect())
 }
 
 #[cfg(test)]

@@ -24,10 +24,6 @@ pub struct E2bConfig {
     pub default_timeout_sec: u64,
     /// How long one may live, counted from when somebody last said.
     pub max_timeout_sec: u64,
-    /// Where directories are kept that outlive sandboxes; there are none without it.
-    pub volumes: Option<PathBuf>,
-    /// Most that each of them may hold.
-    pub volume_mb: u64,
     /// What sandboxes can be made from, by name.
     pub templates: BTreeMap<String, TemplateBase>,
     /// Where snapshots and built templates are kept; there are none without it.
@@ -44,8 +40,6 @@ impl Default for E2bConfig {
             domain: None,
             default_timeout_sec: 300,
             max_timeout_sec: 24 * 60 * 60,
-            volumes: None,
-            volume_mb: 1024,
             templates: ["base", "code-interpreter-v1", "desktop"].map(|name| (name.to_owned(), template())).into(),
             snapshots: None,
             saved_mb_max: 20 << 10,

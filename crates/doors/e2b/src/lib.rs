@@ -56,7 +56,6 @@ pub(crate) struct E2b {
     turns: Turns,
     meter: control::Meter,
     cell_turns: Arc<interpreter::CellTurns>,
-    volumes: volumes::Volumes,
     snapshots: SnapshotStore,
     builds: builds::Builds,
 }
@@ -66,7 +65,6 @@ impl E2b {
     pub(crate) fn new(config: E2bConfig, store: Arc<dyn Store>) -> Self {
         let snapshots = SnapshotStore::new(Arc::clone(&store), config.snapshots.clone(), config.saved_mb_max << 20);
         Self {
-            volumes: volumes::Volumes::new(&config, Arc::clone(&store)),
             config,
             snapshots,
             builds: builds::Builds::default(),
@@ -97,11 +95,6 @@ impl E2b {
         &self.directory
     }
 
-    /// The directories that outlive sandboxes.
-    pub(crate) fn volumes(&self) -> &volumes::Volumes {
-        &self.volumes
-    }
-
     /// The saved boxes that there are.
     pub(crate) fn snapshots(&self) -> &SnapshotStore {
         &self.snapshots
@@ -124,10 +117,9 @@ pub struct Door(App);
 
 impl Door {
     /// A door of a server. Sandboxes end at their time from now on, also where the door is closed.
-    pub async fn open(state: ServerState, config: E2bConfig) -> Self {
+    pub fn open(state: ServerState, config: E2bConfig) -> Self {
         let app = App::new(state, config);
         lifetimes::start(&app);
-        volumes::open(&app).await;
         Self(app)
     }
 

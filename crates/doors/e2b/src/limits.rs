@@ -18,18 +18,6 @@ pub(crate) const E2B_PAGE_MAX: usize = 100;
 pub(crate) const E2B_MEASURED_MAX: usize = 4096;
 /// Sandboxes that come to their end at the same time; others wait.
 pub(crate) const E2B_ENDINGS_MAX: usize = 16;
-/// Volumes of one tenant.
-pub(crate) const E2B_VOLUMES_MAX: usize = 64;
-/// Volumes that one sandbox has.
-pub(crate) const E2B_VOLUME_MOUNTS_MAX: usize = 8;
-/// Longest name of a volume.
-pub(crate) const E2B_VOLUME_NAME_BYTES_MAX: usize = 64;
-/// Memory of the box through which somebody looks into a volume from outside.
-pub(crate) const E2B_VOLUME_BOX_MEMORY_MB: u64 = 128;
-/// Its processes.
-pub(crate) const E2B_VOLUME_BOX_PIDS: u64 = 32;
-/// How long it stays when nobody asks it anything.
-pub(crate) const E2B_VOLUME_BOX_IDLE_SEC: u64 = 60;
 /// Entries of the log of a sandbox in one answer.
 pub(crate) const E2B_LOG_ENTRIES_MAX: usize = 1000;
 /// Characters of a command that are shown in it.

@@ -198,14 +198,17 @@ impl From<box_core::Error> for Failure {
             E::MountDenied { .. } => invalid("host_path"),
             E::BadImage { .. } => invalid("image"),
             E::Unavailable { fix, .. } | E::MissingFacility { fix, .. } => unavailable().hint(fix),
+            E::Unsupported { fix, .. } => told(StatusCode::NOT_IMPLEMENTED, detail).hint(fix),
             E::FloorNotHeld { .. } => unavailable(),
             E::Stopping => unavailable().retry_after(1),
             E::Gone { .. } => {
                 told(StatusCode::GONE, "box_gone").hint("the next call with this session_id makes a new box")
             }
-            E::SessionNotFound { .. } | E::ExecNotFound { .. } | E::ProcessNotFound { .. } | E::ToolNotFound { .. } => {
-                told(StatusCode::NOT_FOUND, detail)
-            }
+            E::SessionNotFound { .. }
+            | E::ExecNotFound { .. }
+            | E::ProcessNotFound { .. }
+            | E::ToolNotFound { .. }
+            | E::VolumeNotFound { .. } => told(StatusCode::NOT_FOUND, detail),
             E::PortClosed { .. } => told(StatusCode::BAD_GATEWAY, detail),
             E::SessionConflict { differences, .. } => {
                 told(StatusCode::CONFLICT, detail).change(|problem| problem.differences = Some(differences))

@@ -65,7 +65,7 @@ async fn start(mut config: DoorsConfig, store: MemoryStore) -> Result<Running, E
     let listeners = config.bind(store.as_ref()).await?;
     let state = config.state(service(Arc::clone(&store)).await, store)?;
     let langbot = LangBot::new(config.langbot.clone(), state.clone());
-    let routes = routes(config, &state, &langbot).await;
+    let routes = routes(config, &state, &langbot);
     let addresses = listeners.addresses().to_vec();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(listeners.serve(state, routes, async move { drop(stopped.await) }));

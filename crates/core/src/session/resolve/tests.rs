@@ -4,6 +4,7 @@ use proptest::sample::subsequence;
 use super::*;
 use crate::session::request::{DoorRules, ExtraMount};
 use crate::session::{HostPathMode, OnTimeout};
+use crate::volumes::{VolumeKey, VolumeMount};
 use crate::{Error, ImagePolicy, Network};
 
 fn defaults() -> SessionDefaults {
@@ -310,21 +311,15 @@ fn only_a_persistent_box_waits_for_a_server_forever_while_something_runs_in_it()
 
 #[test]
 fn volumes_are_mounted_as_the_profile_locks_mounts() {
-    let volume = KeptDirectory {
-        host_path: "/srv/volume".into(),
-        mount_path: "/mnt/volume".parse().unwrap(),
-        quota_mb: 1,
-        mode: HostPathMode::Rw,
-    };
-    let request = SessionRequest {
-        host_path: Some(None),
-        rules: DoorRules { volumes: vec![volume], ..DoorRules::default() },
-        ..SessionRequest::default()
-    };
+    let key = VolumeKey::Name("data".parse().unwrap());
+    let directory =
+        VolumeDirectory { key: key.clone(), name: "data".into(), host_path: "/srv/volume".into(), quota_mb: 1 };
+    let mount = VolumeMount { volume: key, path: "/mnt/volume".parse().unwrap(), mode: HostPathMode::Rw };
+    let request = SessionRequest { host_path: Some(None), volumes: Some(vec![mount]), ..SessionRequest::default() };
     let mode = |host_path_mode, locked: &[LockedField]| {
         let locked = locked.iter().copied().collect();
         let profile = Profile { name: "p".into(), host_path_mode, locked, ..Profile::default() };
-        let defaults = with_profile(profile);
+        let defaults = SessionDefaults { volumes: vec![directory.clone()], ..with_profile(profile) };
         let config = request.resolve(&defaults, None).map_err(|error| error.to_string())?;
         let spec = config.box_spec(&defaults.profiles, &ImagePolicy::default(), &request.rules).unwrap();
         Ok::<_, String>(spec.mounts[0].mode)

@@ -26,6 +26,7 @@ use crate::failure::E2bFailure;
 use crate::lifetimes;
 use crate::limits;
 use crate::to_the_end::to_the_end;
+use crate::volumes;
 
 /// Where the user of a sandbox is at home.
 pub(crate) const HOME: &str = "/home/user";
@@ -114,17 +115,14 @@ pub(super) async fn make(
     idempotency: Option<(String, String)>,
 ) -> Result<Arc<SandboxRow>, E2bFailure> {
     let id = new_id()?;
-    let mounted = app.e2b().volumes().mount(&caller.tenant, asked.volume_mounts.as_deref().unwrap_or_default()).await?;
     let mut request = request(&caller, &origin, &asked)?;
-    request.rules.volumes = mounted.directories;
+    request.volumes = volumes::mounts(asked.volume_mounts.as_deref().unwrap_or_default())?;
     let row = SandboxRow { idempotency, ..row(app, &caller, &id, origin, asked, usual_sec)? };
     request.rules.lease_end = lifetimes::lease_end(&row);
     let env = row.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let request = SessionRequest { env, ..request };
     let making = app.clone();
     let make = async move {
-        // Until the sandbox is known, which has them from then on.
-        let _held = mounted.holds;
         let directory = making.e2b().directory();
         directory.intend(&row).await?;
         if let Err(error) = making.service().create_session(&caller, &row.key.id, &request).await {

@@ -28,7 +28,6 @@ use crate::app::App;
 use crate::volumes::content_routes;
 
 pub(super) use body::Sent;
-pub(super) use create::{HOME, new_id, secret};
 pub(super) use measure::{Meter, inside as measure_inside};
 
 /// All of it. Every answer that is no success has a number and a sentence.

@@ -1,9 +1,9 @@
-//! Volumes made, listed, shown and removed.
+//! Volumes created, listed, shown and removed.
 
 use axum::Json;
 use axum::extract::{Path, State};
-use box_core::Caller;
 use box_core::store::VolumeRow;
+use box_core::volumes::VolumeKey;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,9 @@ use super::body::Sent;
 use super::owner::Owner;
 use crate::app::App;
 use crate::failure::E2bFailure;
-use crate::limits;
-use crate::to_the_end::to_the_end;
-use crate::volumes::{self, LOOKING_AFTER};
+use crate::volumes::told;
 
-/// What is sent to make one.
+/// What is sent to create a volume.
 #[derive(Debug, Deserialize)]
 pub(super) struct CreateVolume {
     name: Option<String>,
@@ -29,7 +27,7 @@ pub(super) struct ListedView {
     name: String,
 }
 
-/// A volume for whoever is to use it.
+/// A volume with what opens its content.
 #[derive(Debug, Serialize)]
 pub(super) struct OpenView {
     #[serde(flatten)]
@@ -51,8 +49,8 @@ impl From<&VolumeRow> for OpenView {
 
 /// `GET /volumes`
 pub(super) async fn list(State(app): State<App>, Owner(caller): Owner) -> Result<Json<Vec<ListedView>>, E2bFailure> {
-    let all = app.e2b().volumes().all(&caller.tenant).await?;
-    Ok(Json(all.iter().map(|row| (&**row).into()).collect()))
+    let all = app.service().volumes(&caller).await.map_err(told)?;
+    Ok(Json(all.iter().map(|volume| (&*volume.row).into()).collect()))
 }
 
 /// `POST /volumes`
@@ -61,12 +59,9 @@ pub(super) async fn create(
     Owner(caller): Owner,
     Sent(asked): Sent<CreateVolume>,
 ) -> Result<(StatusCode, Json<OpenView>), E2bFailure> {
-    let name = checked(asked.name)?;
-    app.service().check_writable()?;
-    let making = app.clone();
-    let work = async move { making.e2b().volumes().make(caller.tenant, name).await };
-    let made = to_the_end(&app, LOOKING_AFTER, work).await?;
-    Ok((StatusCode::CREATED, Json((&*made).into())))
+    let name = asked.name.unwrap_or_default().try_into().map_err(box_core::Error::Invalid)?;
+    let created = app.service().create_volume(&caller, &name).await.map_err(told)?;
+    Ok((StatusCode::CREATED, Json((&*created.row).into())))
 }
 
 /// `GET /volumes/{id}`
@@ -75,8 +70,8 @@ pub(super) async fn show(
     Owner(caller): Owner,
     Path(id): Path<String>,
 ) -> Result<Json<OpenView>, E2bFailure> {
-    let row = app.e2b().volumes().find(&id).await?.filter(|row| row.tenant == caller.tenant);
-    Ok(Json((&*row.ok_or_else(|| volumes::absent(&id))?).into()))
+    let volume = app.service().volume(&caller, &VolumeKey::Id(id)).await.map_err(told)?;
+    Ok(Json((&*volume.row).into()))
 }
 
 /// `DELETE /volumes/{id}`
@@ -85,21 +80,6 @@ pub(super) async fn remove(
     Owner(caller): Owner,
     Path(id): Path<String>,
 ) -> Result<StatusCode, E2bFailure> {
-    let removing = app.clone();
-    to_the_end(&app, LOOKING_AFTER, async move { remove_all(&removing, &caller, &id).await }).await?;
+    app.service().delete_volume(&caller, &VolumeKey::Id(id)).await.map_err(told)?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-async fn remove_all(app: &App, caller: &Caller, id: &str) -> Result<(), E2bFailure> {
-    let row = app.e2b().volumes().forget(app, &caller.tenant, id).await?;
-    volumes::clear(app, &row).await;
-    Ok(())
-}
-
-fn checked(name: Option<String>) -> Result<String, E2bFailure> {
-    let most = limits::E2B_VOLUME_NAME_BYTES_MAX;
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    let fits = |name: &String| (1..=most).contains(&name.len()) && name.bytes().all(good);
-    let bad = || E2bFailure::invalid(format!("name has 1 to {most} letters, digits, dashes and underscores"));
-    name.filter(fits).ok_or_else(bad)
 }

@@ -1,7 +1,5 @@
 //! What lies in a volume, for who has its token: looked at, read, written and removed by the agent of a small box of its own.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::Router;
 use axum::body::Body;
@@ -11,13 +9,12 @@ use axum::response::Response;
 use axum::routing::get;
 use box_core::Error;
 use box_core::profile::Account;
-use box_core::store::VolumeRow;
 use box_wire::file_op::{Entry, EntryKind};
 use box_wire::{Answer, FileOp, GuestPath};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
-use super::reached::{Reached, files_of};
+use super::reached::Reached;
 use super::views::StatView;
 use crate::app::App;
 use crate::box_files::{BoxFiles, unexpected};
@@ -97,19 +94,6 @@ async fn remove(Reached { files, path, .. }: Reached) -> Result<StatusCode, E2bF
     }
     files.ask(FileOp::Remove { path, recursive: true }).await.map_err(|error| files.told(error))?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Removes all that is in a volume.
-pub(super) async fn empty(app: &App, row: &Arc<VolumeRow>) -> Result<(), E2bFailure> {
-    let files = files_of(app, row).await?;
-    let op = FileOp::List { path: files.root.clone(), depth: 1, entries_max: box_wire::limits::ENTRIES_MAX };
-    let listed = files.ask_root(op).await.map_err(|error| files.told(error))?.0;
-    let Answer::Entries { entries, .. } = listed else { return Err(files.told(unexpected(&listed))) };
-    for entry in entries {
-        let path = entry.path.parse().map_err(Error::from)?;
-        files.ask_root(FileOp::Remove { path, recursive: true }).await.map_err(|error| files.told(error))?;
-    }
-    Ok(())
 }
 
 async fn entry_of(files: &BoxFiles, op: FileOp) -> Result<Entry, E2bFailure> {

@@ -1,11 +1,9 @@
 //! A request about what lies in a volume, from somebody who may: found, opened by the right token, with a path in it.
 
-use std::sync::Arc;
-
 use axum::extract::{FromRequestParts, Query, RawPathParams};
-use box_core::session::{DoorRules, VanishedBox};
+use box_core::Error;
+use box_core::service::{VOLUME_ROOT, VolumeFiles};
 use box_core::store::VolumeRow;
-use box_core::{Caller, Error, Network, SessionId, SessionRequest};
 use box_e2b_wire::BoxUser;
 use box_wire::{FileErrorCode, GuestPath};
 use http::request::Parts;
@@ -13,22 +11,12 @@ use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
-use super::absent;
 use crate::app::App;
 use crate::box_files::{BoxFiles, by_the_letter};
 use crate::failure::E2bFailure;
 use crate::files;
-use crate::lifetimes::end_if_there;
-use crate::limits;
-use crate::sandbox_request::inhabitant;
 use door_http::auth::bearer;
 use door_http::seats;
-
-/// Where a volume is in the box through which somebody looks into it.
-const MOUNTED: &str = "/mnt/volume";
-
-/// The profile of that box: in it root may give files to others.
-const PROFILE: &str = "e2b";
 
 /// What is asked, and of what.
 #[derive(Debug)]
@@ -59,13 +47,13 @@ impl FromRequestParts<App> for Reached {
         let unreadable = |_| E2bFailure::invalid("the path is not UTF-8");
         let raw = RawPathParams::from_request_parts(parts, app).await.map_err(unreadable)?;
         let id = raw.iter().find(|(name, _)| *name == "volume_id").map_or("", |(_, value)| value);
-        let row = app.e2b().volumes().find(id).await?.ok_or_else(|| absent(id))?;
+        let row = app.service().volume_of_any_tenant(id).await.map_err(super::told)?;
         check_token(&row, &parts.headers)?;
         seats::trust(&parts.extensions);
         let bad = |error| E2bFailure::invalid(format!("the query cannot be read: {error}"));
         let Query(asked) = Query::<ContentQuery>::try_from_uri(&parts.uri).map_err(bad)?;
         let path = inside(asked.path.as_deref())?;
-        Ok(Self { files: files_of(app, &row).await?, path, asked })
+        Ok(Self { files: files_of(app, &row)?, path, asked })
     }
 }
 
@@ -87,47 +75,22 @@ fn inside(text: Option<&str>) -> Result<GuestPath, E2bFailure> {
     let text =
         text.ok_or_else(|| E2bFailure::invalid("path is needed: something in the volume, such as /notes.txt"))?;
     let below = by_the_letter(text);
-    let whole = format!("{MOUNTED}{}", below.trim_end_matches('/'));
+    let whole = format!("{VOLUME_ROOT}{}", below.trim_end_matches('/'));
     GuestPath::parse("path", &whole).map_err(|error| told(error.into()))
 }
 
 /// The name of something in a volume, as a client knows it.
 pub(super) fn outside(path: &str) -> String {
-    match path.strip_prefix(MOUNTED) {
+    match path.strip_prefix(VOLUME_ROOT) {
         Some("") => "/".to_owned(),
         Some(below) => below.to_owned(),
         None => path.to_owned(),
     }
 }
 
-/// The session through which somebody looks into a volume.
-fn session_of(row: &VolumeRow) -> Result<(Caller, SessionId), E2bFailure> {
-    let caller = inhabitant(format!("volume:{}", row.id), &row.tenant);
-    Ok((caller, format!("volume-{}", row.id).parse().map_err(Error::from)?))
-}
-
-/// Ends the session through which somebody looked into a volume.
-pub(super) async fn end_session(app: &App, row: &VolumeRow) -> Result<(), E2bFailure> {
-    let (caller, session) = session_of(row)?;
-    Ok(end_if_there(app, &caller, &session).await?)
-}
-
-/// The files of a volume. Its box is made when it is first asked something, and goes when nobody asks any more.
-pub(super) async fn files_of(app: &App, row: &Arc<VolumeRow>) -> Result<BoxFiles, E2bFailure> {
-    let root: GuestPath = MOUNTED.parse().map_err(Error::from)?;
-    let directory = app.e2b().volumes().directory(row, root.clone()).await?;
-    let rules = DoorRules { volumes: vec![directory], vanished_box: VanishedBox::Replaced, ..DoorRules::default() };
-    let request = SessionRequest {
-        profile: Some(PROFILE.to_owned()),
-        network: Some(Network::Off),
-        host_path: Some(None),
-        memory_mb: Some(limits::E2B_VOLUME_BOX_MEMORY_MB),
-        pids_limit: Some(limits::E2B_VOLUME_BOX_PIDS),
-        ttl_sec: Some(limits::E2B_VOLUME_BOX_IDLE_SEC),
-        rules,
-        ..SessionRequest::default()
-    };
-    let (caller, session) = session_of(row)?;
+/// The files of a volume, through the session of its own.
+fn files_of(app: &App, row: &VolumeRow) -> Result<BoxFiles, E2bFailure> {
+    let VolumeFiles { caller, session, request, root } = app.service().volume_files(row)?;
     Ok(BoxFiles { service: app.service().clone(), caller, session, request, root, user: BoxUser::User, tells: told })
 }
 
@@ -146,7 +109,7 @@ pub(super) fn told(error: Error) -> E2bFailure {
         error => error.into(),
     };
     failure.reworded(|words| {
-        let words = words.replace(&format!("{MOUNTED}/"), "/").replace(MOUNTED, "/");
+        let words = words.replace(&format!("{VOLUME_ROOT}/"), "/").replace(VOLUME_ROOT, "/");
         words.replace("workspace quota", "volume quota").replace("workspace_quota_mb", "e2b_door.volume_mb")
     })
 }

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use box_core::{Caller, Scope, Store};
+use box_core::{Caller, Scope, ServiceConfig, Store, limits};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::E2bConfig;
 use crate::app::App;
-use crate::limits;
-use crate::testing::{Still, Visitor, app_with, service};
+use crate::testing::{Still, Visitor, app_with, service, service_with};
 use door_http::testing::{MemoryStore, tokens};
 
 /// A server with a place for volumes, and two tenants.
@@ -36,8 +35,10 @@ impl Door {
 
     async fn app(store: &Arc<MemoryStore>, place: &TempDir) -> App {
         let store = Arc::clone(store) as Arc<dyn Store>;
-        let config = E2bConfig { volumes: Some(place.path().join("volumes")), ..E2bConfig::default() };
-        app_with(service(Arc::new(Still::default()), Arc::clone(&store)).await, store, config)
+        let volumes_dir = Some(place.path().join("volumes"));
+        let config = ServiceConfig { volumes_dir, ..ServiceConfig::default() };
+        let service = service_with(Arc::new(Still::default()), Arc::clone(&store), config).await;
+        app_with(service, store, E2bConfig::default())
     }
 
     /// The same server after a restart.
@@ -128,13 +129,13 @@ async fn names_are_plain_and_taken_once() {
     door.make(0, "data").await;
     let (status, told) = door.ask(0, "POST", "/volumes", json!({ "name": "data" })).await;
     assert_eq!((status, told["message"].as_str().unwrap().contains("already")), (409, true), "{told}");
-    let long = "x".repeat(limits::E2B_VOLUME_NAME_BYTES_MAX + 1);
+    let long = "x".repeat(limits::VOLUME_NAME_BYTES_MAX + 1);
     for bad in
         [json!({}), json!({ "name": "" }), json!({ "name": "a b" }), json!({ "name": "../x" }), json!({ "name": long })]
     {
         assert_eq!(door.ask(0, "POST", "/volumes", bad.clone()).await.0, 400, "{bad}");
     }
-    for number in 1..limits::E2B_VOLUMES_MAX {
+    for number in 1..limits::VOLUMES_MAX {
         door.make(0, &format!("v{number}")).await;
     }
     assert_eq!(door.ask(0, "POST", "/volumes", json!({ "name": "more" })).await.0, 400);
