@@ -23,6 +23,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "ls",
             "port-forward",
             "skill",
+            "volume",
             "mcp",
             "e2b",
             "status",

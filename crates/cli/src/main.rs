@@ -86,6 +86,7 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
         Verb::Ls(options) => client::ls::main(options),
         Verb::PortForward(options) => client::port_forward::main(options),
         Verb::Skill(verb) => client::skill::main(verb),
+        Verb::Volume(verb) => client::volume::main(verb),
         Verb::E2b(verb) => client::e2b::main(verb),
         Verb::Mcp(verb) => client::mcp::main(verb),
         Verb::Status(options) => client::status::main(options),
@@ -116,7 +117,9 @@ fn docker_habit(error: &clap::Error) -> Option<&'static str> {
         return None;
     }
     Some(match option.as_str() {
-        "-v" | "--volume" => "use --mount SRC:DST[:ro|rw], or --workspace DIR to work on a directory",
+        "-v" | "--volume" => {
+            "use --mount SRC:DST[:ro|rw], or --workspace DIR to work on a directory; sessions of a server also take --volume NAME:PATH"
+        }
         "-p" | "--publish" => "no port needs to be published: `strongbox port-forward SESSION PORT` reaches one",
         "--rm" => "leave it out: `strongbox run` always removes its box, and `strongbox exec` keeps it",
         _ => return None,

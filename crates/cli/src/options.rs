@@ -122,6 +122,9 @@ pub(crate) enum Verb {
     /// List, show, install and remove skills
     #[command(subcommand)]
     Skill(client::skill::SkillVerb),
+    /// Create, list, show and remove volumes
+    #[command(subcommand)]
+    Volume(client::volume::VolumeVerb),
     /// Prepare templates for clients of E2B
     #[command(subcommand)]
     E2b(client::e2b::E2bVerb),

@@ -93,6 +93,34 @@ pub(crate) fn mount(text: &str) -> Result<MountText, String> {
     Ok(MountText { source: source.to_owned(), target: target.to_owned(), mode })
 }
 
+/// A volume and where a session mounts it, as it was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VolumeText {
+    /// The name of the volume.
+    pub(crate) name: String,
+    /// Path in the box.
+    pub(crate) path: String,
+    /// What the box may do with it.
+    pub(crate) mode: MountMode,
+}
+
+/// `NAME:PATH`, `NAME:PATH:ro` or `NAME:PATH:rw`.
+pub(crate) fn volume(text: &str) -> Result<VolumeText, String> {
+    let (rest, mode) = match text.rsplit_once(':') {
+        Some((rest, "ro")) => (rest, MountMode::Ro),
+        Some((rest, "rw")) => (rest, MountMode::Rw),
+        _ => (text, MountMode::Rw),
+    };
+    let (name, path) = rest.split_once(':').ok_or("use NAME:PATH or NAME:PATH:ro, such as data:/mnt/data")?;
+    if name.contains('/') || name.starts_with('.') {
+        return Err(format!("{name:?} is not the name of a volume; for a directory of the server, use --mount"));
+    }
+    if !path.starts_with('/') {
+        return Err(format!("{path:?} is neither a mode (ro, rw) nor an absolute path in the box"));
+    }
+    Ok(VolumeText { name: name.to_owned(), path: path.to_owned(), mode })
+}
+
 /// `UID` or `UID:GID`; the group is the user's number when it is left out.
 pub(crate) fn user(text: &str) -> Result<User, String> {
     let (uid, gid) = text.split_once(':').unwrap_or((text, text));

@@ -50,6 +50,28 @@ fn all_sessions_are_removed_with_their_boxes() {
 }
 
 #[test]
+fn sessions_share_a_volume() {
+    let server = Server::start("");
+    assert_eq!(told(&server.ask(&["volume", "create", "data"])), (Some(0), "data\n".to_owned(), String::new()));
+    let write = ["w", "--volume=data:/mnt/d", "--", "sh", "-c", "echo words > /mnt/d/f"];
+    assert_eq!(told(&exec(&server, &write)).0, Some(0));
+    let read = ["r", "--volume=data:/mnt/e:ro", "--", "sh", "-c", "cat /mnt/e/f; echo x > /mnt/e/f"];
+    let (code, stdout, _) = told(&exec(&server, &read));
+    assert_ne!(code, Some(0), "it is read-only");
+    assert_eq!(stdout, "words\n");
+    let shown = told(&server.ask(&["session", "show", "r"])).1;
+    assert!(shown.contains("data:/mnt/e:ro"), "{shown}");
+    assert!(told(&server.ask(&["volume", "ls"])).1.contains("r w"));
+    let (code, _, stderr) = told(&server.ask(&["volume", "rm", "data"]));
+    assert!(code == Some(125) && stderr.contains("mounted in sessions r, w"), "{code:?} {stderr}");
+    assert_eq!(told(&server.ask(&["session", "rm", "r", "w"])).0, Some(0));
+    let shown = parsed(&server.ask(&["volume", "show", "data", "--json"]));
+    assert_eq!((&shown["name"], &shown["sessions"]), (&json!("data"), &json!([])));
+    assert_eq!(told(&server.ask(&["volume", "rm", "data"])).1, "data\n");
+    assert_eq!(parsed(&server.ask(&["volume", "ls", "--json"])), json!([]));
+}
+
+#[test]
 fn exit_codes_are_those_of_run() {
     let server = Server::start("");
     let table: [(&[&str], i32, &str); 6] = [

@@ -32,6 +32,7 @@ mod sessions;
 mod skills;
 mod socket;
 mod tools;
+mod volumes;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -151,6 +152,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("bad_bytes", bad_bytes::cases()),
         ("readers", readers::cases()),
         ("skills", skills::cases()),
+        ("volumes", volumes::cases()),
         ("mcp", mcp::cases()),
     ]
 }

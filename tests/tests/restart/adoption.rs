@@ -50,6 +50,31 @@ fn has_end(place: &StateDirectory, exec: &str) -> bool {
     journals(place).keys().any(|name| name.ends_with(&end))
 }
 
+pub(crate) async fn a_volume_outlives_killed_servers(place: Arc<StateDirectory>) -> Result<()> {
+    let server = place.start().await?;
+    server.client.post("volumes", &json!({ "name": "data" })).await?.good()?;
+    let mounts = json!({ "volumes": [{ "name": "data", "path": "/mnt/data" }] });
+    server.client.post("sessions/a", &mounts).await?.good()?;
+    server.client.exec("a", "echo before > /mnt/data/f").await?;
+    server.kill().await?;
+    let server = place.start().await?;
+    let client = &server.client;
+    ensure!(client.said("a", "cat /mnt/data/f; echo after > /mnt/data/f").await? == "before");
+    ensure!(client.post("sessions/a", &mounts).await?.good()?["volumes"][0]["name"] == "data", "the same volumes");
+    let refused = client.send(Method::DELETE, "volumes/data", None).await?;
+    ensure!(refused.status == StatusCode::CONFLICT && refused.body.to_string().contains("session a"), "{refused:?}");
+    client.post("sessions/b", &mounts).await?.good()?;
+    ensure!(client.said("b", "cat /mnt/data/f").await? == "after");
+    for session in ["a", "b"] {
+        client.send(Method::DELETE, &format!("sessions/{session}"), None).await?.good()?;
+    }
+    server.kill().await?;
+    let server = place.start().await?;
+    server.client.send(Method::DELETE, "volumes/data", None).await?.good()?;
+    ensure!(std::fs::read_dir(place.state().join("e2b/volumes"))?.next().is_none(), "its directory is left");
+    server.kill().await
+}
+
 async fn process_said(client: &Client, session: &str, process: &str, text: &str) -> Result<()> {
     let target = format!("processes/{process}");
     until(&format!("{text:?} of {process}"), || async {

@@ -62,6 +62,7 @@ fn all() -> Vec<Case> {
         placed("ends_that_nobody_heard_are_told", adoption::ends_that_nobody_heard_are_told),
         placed("a_paused_session_stays_paused", adoption::a_paused_session_stays_paused),
         placed("tokens_and_idle_times_are_kept", adoption::tokens_and_idle_times_are_kept),
+        placed("a_volume_outlives_killed_servers", adoption::a_volume_outlives_killed_servers),
         placed("a_process_is_still_supervised", adoption::a_process_is_still_supervised),
         placed(
             "an_address_that_the_host_got_meanwhile_is_closed",

@@ -47,6 +47,8 @@ async fn killed_at(place: Arc<StateDirectory>, step: &'static str) -> Result<()>
     }
     let server = place.start().await.context("the next start")?;
     story.hold(&server.client).await?;
+    let left: Vec<_> = std::fs::read_dir(place.state().join("e2b/volumes"))?.flatten().collect();
+    ensure!(left.is_empty(), "directories of no volume: {left:?}");
     let listed = server.client.get("sessions").await?.good()?;
     let sessions = listed.as_array().map_or(0, Vec::len);
     let boxes = boxes_on_file(&place.state());
@@ -110,6 +112,8 @@ struct Story {
     process: Ack,
     pid: Option<Value>,
     stopped: Ack,
+    volume: Ack,
+    volume_deleted: Ack,
     /// Results that were told.
     results: Vec<Value>,
     /// Commands that were begun, with what each will say.
@@ -182,7 +186,9 @@ impl Story {
         let Some(_) = ask(&mut self.deleted, client.send(Method::DELETE, "sessions/b", None)).await? else {
             return Ok(());
         };
-        Ok(())
+        let volume = json!({ "name": "v" });
+        let Some(_) = ask(&mut self.volume, client.post("volumes", &volume)).await? else { return Ok(()) };
+        ask(&mut self.volume_deleted, client.send(Method::DELETE, "volumes/v", None)).await.map(drop)
     }
 
     /// Holds what was acknowledged against what the next server says.
@@ -198,6 +204,22 @@ impl Story {
             (Ack::Acknowledged, Ack::Never) => ensure!(second.is_some(), "an acknowledged session is gone"),
             (_, Ack::Acknowledged) | (Ack::Never, _) => ensure!(second.is_none(), "it was deleted: {second:?}"),
             _ => {}
+        }
+        self.hold_volume(client).await
+    }
+
+    async fn hold_volume(&self, client: &Client) -> Result<()> {
+        let is_there = client.get("volumes/v").await?.status == StatusCode::OK;
+        match (self.volume, self.volume_deleted) {
+            (Ack::Acknowledged, Ack::Never) => ensure!(is_there, "an acknowledged volume is gone"),
+            (_, Ack::Acknowledged) | (Ack::Never, _) => ensure!(!is_there, "a volume that was deleted"),
+            _ => {}
+        }
+        if is_there {
+            let mounts = json!({ "volumes": [{ "name": "v", "path": "/mnt/v" }] });
+            client.post("sessions/v", &mounts).await?.good().context("a volume that is there by half")?;
+            client.send(Method::DELETE, "sessions/v", None).await?.good()?;
+            client.send(Method::DELETE, "volumes/v", None).await?.good()?;
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ use crate::fault::Fault;
 
 pub(crate) use self::verb::{
     attach, cp, e2b, errors, exec, kill, logs, ls, mcp, port_forward, process, ps, session, shell, skill, status,
+    volume,
 };
 
 /// Which server to ask.

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use box_core::{MountMode, Network};
+use box_core::Network;
 use box_wire::Invalid;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::fault::Fault;
-use crate::values::{self, MountText};
+use crate::values::{self, MountText, VolumeText};
 
 /// What a session shall be. What is not said comes from its profile; a session that exists already must not differ in what is
 /// said, except for the idle time, which is taken over.
@@ -36,6 +36,9 @@ pub(crate) struct SessionOptions {
     /// Show a directory or file of the server's machine in the box, read-only unless rw is added. Repeatable
     #[arg(long, value_name = "SRC:DST[:ro|rw]", value_parser = values::mount)]
     mount: Vec<MountText>,
+    /// Mount a volume, writable unless ro is added; `strongbox volume create` makes one. Repeatable
+    #[arg(long, value_name = "NAME:PATH[:ro|rw]", value_parser = values::volume)]
+    volume: Vec<VolumeText>,
     /// Let commands work on this directory of the server's machine, seen as /workspace
     #[arg(long, value_name = "DIR")]
     workspace: Option<String>,
@@ -78,16 +81,19 @@ impl SessionOptions {
         put("ttl_sec", self.ttl.map(|seconds| json!(seconds)));
         let mounts = self.mount.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
         put("extra_mounts", (!mounts.is_empty()).then(|| json!(mounts)));
+        let volumes: Vec<_> = self.volume.iter().map(volume).collect();
+        put("volumes", (!volumes.is_empty()).then(|| json!(volumes)));
         Ok(fields)
     }
 }
 
 fn mount(mount: &MountText) -> Result<Value, Fault> {
-    let mode = match mount.mode {
-        MountMode::Ro => "ro",
-        MountMode::Rw => "rw",
-    };
-    Ok(json!({ "host_path": absolute("mount", &mount.source)?, "mount_path": mount.target, "mode": mode }))
+    let source = absolute("mount", &mount.source)?;
+    Ok(json!({ "host_path": source, "mount_path": mount.target, "mode": mount.mode }))
+}
+
+fn volume(volume: &VolumeText) -> Value {
+    json!({ "name": volume.name, "path": volume.path, "mode": volume.mode })
 }
 
 /// JSON has no word for a number that is none.
@@ -122,7 +128,7 @@ mod tests {
     #[test]
     fn only_what_was_typed_is_asked() {
         assert_eq!(fields(&[]).unwrap(), json!({}));
-        let table: [(&[&str], Value); 12] = [
+        let table: [(&[&str], Value); 13] = [
             (&["--profile=debug"], json!({ "profile": "debug" })),
             (&["--network=on"], json!({ "network": "on" })),
             (&["--memory=2g", "--pids=5"], json!({ "memory_mb": 2048, "pids_limit": 5 })),
@@ -140,6 +146,13 @@ mod tests {
                     { "host_path": "/b", "mount_path": "/mnt/b", "mode": "rw" },
                 ] }),
             ),
+            (
+                &["--volume=data:/mnt/a", "--volume=x:/mnt/b:ro"],
+                json!({ "volumes": [
+                    { "name": "data", "path": "/mnt/a", "mode": "rw" },
+                    { "name": "x", "path": "/mnt/b", "mode": "ro" },
+                ] }),
+            ),
             (&["--ttl=90"], json!({ "ttl_sec": 90 })),
         ];
         for (typed, expected) in table {
@@ -155,7 +168,17 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused_before_anybody_is_asked() {
-        for bad in ["--cpus=nan", "--cpus=inf", "--memory=lots", "--ttl=soon", "--mount=/a", "--network=maybe"] {
+        for bad in [
+            "--cpus=nan",
+            "--cpus=inf",
+            "--memory=lots",
+            "--ttl=soon",
+            "--mount=/a",
+            "--network=maybe",
+            "--volume=a",
+            "--volume=/srv/a:/b",
+            "--volume=a:b",
+        ] {
             assert!(fields(&[bad]).is_err(), "{bad}");
         }
         assert!(fields(&["--read-only", "--writable-root"]).is_err());

@@ -6,6 +6,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use axum::response::{IntoResponse, Response};
 use box_core::call::{ProcessId, Target};
 use box_core::mcp::McpServerName;
+use box_core::volumes::VolumeName;
 use box_core::{Caller, Error, SessionId};
 use box_wire::{ExecId, Invalid};
 use http::request::Parts;
@@ -20,6 +21,10 @@ pub(crate) struct Who(pub(crate) Caller);
 /// A skill that the path names.
 #[derive(Debug)]
 pub(crate) struct OfSkill(pub(crate) String);
+
+/// A volume that the path names.
+#[derive(Debug)]
+pub(crate) struct OfVolume(pub(crate) VolumeName);
 
 /// An MCP server that the path names.
 #[derive(Debug)]
@@ -101,6 +106,15 @@ pub(crate) struct SkillPath {
     skill_name: String,
 }
 
+/// The volume in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct VolumePath {
+    /// Name of the volume.
+    volume_name: String,
+}
+
 /// The MCP server in the path. Only for the document.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -132,6 +146,14 @@ impl<S: Send + Sync> FromRequestParts<S> for OfSkill {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         read(parts, state, |names| Ok(Self(names.get("skill_name").unwrap_or_default().to_owned()))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfVolume {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.volume()?))).await
     }
 }
 
@@ -224,6 +246,12 @@ impl Names<'_> {
         let text = self.get("exec_id").unwrap_or_default();
         let missing = |_| Error::ExecNotFound { session: session.clone(), exec: text.chars().take(64).collect() };
         text.parse().map_err(missing)
+    }
+
+    /// What cannot be the name of a volume is one that does not exist.
+    fn volume(&self) -> Result<VolumeName, Error> {
+        let text = self.get("volume_name").unwrap_or_default();
+        text.parse().map_err(|_| Error::VolumeNotFound { volume: text.chars().take(64).collect() })
     }
 
     fn process(&self) -> Result<Option<ProcessId>, Invalid> {

@@ -32,6 +32,7 @@ mod streams;
 mod testing;
 mod tools;
 mod views;
+mod volumes;
 
 use axum::Router;
 use door_http::ServerState;

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::{
     execs, files, input, managed, mcp, output, pages, ports, processes, profiles, service, sessions, skill_archives,
-    skills, streams, tools,
+    skills, streams, tools, volumes,
 };
 use door_http::failure::ErrorBody;
 use door_http::{ServerState, auth};
@@ -45,6 +45,8 @@ fn exec_routes() -> OpenApiRouter<App> {
         .routes(routes!(sessions::pause))
         .routes(routes!(sessions::resume))
         .routes(routes!(sessions::stats))
+        .routes(routes!(volumes::list, volumes::create))
+        .routes(routes!(volumes::get, volumes::delete))
         .routes(routes!(execs::exec))
         .routes(routes!(streams::exec_by_socket))
         .routes(routes!(execs::list))
@@ -170,6 +172,7 @@ pub(crate) fn routes(app: &App) -> Router {
         (name = "processes", description = "Processes that live until they are stopped"),
         (name = "ports", description = "Services in a session's box, reached from outside"),
         (name = "files", description = "Files of a session. Needs the scope files"),
+        (name = "volumes", description = "Directories that outlive the sessions that mount them"),
         (name = "skills", description = "Packages that tell an agent how to do something"),
         (name = "mcp", description = "MCP servers: programs in boxes and remote ones. Changing them needs the scope mcp"),
         (name = "managed-process", description = "The same in the form of the old API"),

@@ -8,6 +8,7 @@ use box_wire::GuestPath;
 use serde::Deserialize;
 
 use super::old_form::Form;
+use super::volumes::VolumeMountBody;
 use door_http::body::{self, Fields, FromFields};
 use door_http::failure::Failure;
 
@@ -36,6 +37,8 @@ pub(crate) struct SessionFields {
     mount_path: Option<String>,
     /// More trees of the host.
     extra_mounts: Option<Vec<MountBody>>,
+    /// Volumes to mount: directories that outlive the session.
+    volumes: Option<Vec<VolumeMountBody>>,
     /// Processors; fractions count.
     #[serde(default, deserialize_with = "body::number")]
     cpus: Option<f64>,
@@ -85,6 +88,7 @@ impl SessionFields {
     pub(super) fn into_request(self) -> Result<SessionRequest, Failure> {
         let mount_path = self.mount_path.map(|path| GuestPath::parse("mount_path", &path)).transpose()?;
         let mounts = self.extra_mounts.map(|mounts| mounts.into_iter().map(MountBody::into_mount).collect());
+        let volumes = self.volumes.map(|volumes| volumes.into_iter().map(VolumeMountBody::into_mount).collect());
         Ok(SessionRequest {
             profile: self.profile,
             network: self.network,
@@ -93,6 +97,7 @@ impl SessionFields {
             host_path_mode: self.host_path_mode,
             mount_path,
             extra_mounts: mounts.transpose()?,
+            volumes: volumes.transpose()?,
             cpus: self.cpus,
             memory_mb: self.memory_mb,
             pids_limit: self.pids_limit,
@@ -269,6 +274,11 @@ mod tests {
             (r#"{"extra_mounts":[{"host_path":"/a","mount_path":"b"}]}"#, "extra_mounts"),
             (r#"{"extra_mounts":[{"host_path":"/a","mount_path":"/b","modes":"ro"}]}"#, "extra_mounts"),
             (r#"{"extra_mounts":[{"host_path":"/a","mount_path":"/b","content_digest":"x"}]}"#, "extra_mounts"),
+            (r#"{"volumes":{}}"#, "volumes"),
+            (r#"{"volumes":[{"name":"a"}]}"#, "volumes"),
+            (r#"{"volumes":[{"name":"a b","path":"/b"}]}"#, "volumes"),
+            (r#"{"volumes":[{"name":"a","path":"b"}]}"#, "volumes"),
+            (r#"{"volumes":[{"name":"a","path":"/b","mode":"x"}]}"#, "volumes"),
             (r#"{"timeout_sec":0}"#, "timeout_sec"),
             (r#"{"cmd":1}"#, "cmd"),
             (r#"{"on_timeout":"explode"}"#, "on_timeout"),

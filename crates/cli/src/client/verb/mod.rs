@@ -16,6 +16,7 @@ pub(crate) mod session;
 pub(crate) mod shell;
 pub(crate) mod skill;
 pub(crate) mod status;
+pub(crate) mod volume;
 
 use jiff::Timestamp;
 

@@ -12,7 +12,7 @@ use crate::options::JsonOption;
 use crate::table::pairs;
 
 /// What is shown, in this order, when the session has it.
-const FIELDS: [(&str, &str); 22] = [
+const FIELDS: [(&str, &str); 23] = [
     ("session", "session_id"),
     ("state", "state"),
     ("lost because", "lost_reason"),
@@ -21,6 +21,7 @@ const FIELDS: [(&str, &str); 22] = [
     ("network", "network"),
     ("workspace", "host_path"),
     ("seen at", "mount_path"),
+    ("volumes", "volumes"),
     ("cpus", "cpus"),
     ("memory MiB", "memory_mb"),
     ("processes at most", "pids_limit"),
@@ -62,10 +63,17 @@ pub(crate) fn main(options: &ShowOptions) -> Result<u8, Fault> {
     listing::write_out(as_text(&session).as_bytes())
 }
 
+/// A volume as it is typed.
+fn volume(volume: &Value) -> String {
+    let text = |field: &str| volume[field].as_str().unwrap_or_default().to_owned();
+    format!("{}:{}:{}", text("name"), text("path"), text("mode"))
+}
+
 fn as_text(session: &Value) -> String {
     let line = |(name, field): &(&'static str, &str)| match &session[field] {
         Value::Null => None,
         Value::String(text) => Some((*name, text.clone())),
+        Value::Array(volumes) => Some((*name, volumes.iter().map(volume).collect::<Vec<_>>().join(" "))),
         other => Some((*name, other.to_string())),
     };
     let lines: Vec<(&str, String)> = FIELDS.iter().filter_map(line).collect();
