@@ -146,6 +146,12 @@ pub const MCP_LOG_LINES_MAX: usize = 5000;
 /// Deadline of a file operation, unless it moves the bytes of files.
 pub const FILE_OP_TIMEOUT_MS: u64 = 60_000;
 
+/// Bytes of an upload that are held on their way into a box.
+pub const UPLOAD_BUFFER_BYTES: usize = 256 << 10;
+
+/// Attempts at reading a part of a file that changes meanwhile.
+pub const READ_ATTEMPTS_MAX: usize = 4;
+
 /// Deadline of a transfer: an hour, as the other side may be slow.
 pub const TRANSFER_TIMEOUT_MS: u64 = 3_600_000;
 

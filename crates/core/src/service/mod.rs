@@ -8,6 +8,7 @@ mod budget;
 mod exec;
 mod execs;
 mod file_ops;
+pub mod files;
 mod follow;
 mod journalled;
 mod kept;
@@ -58,6 +59,7 @@ use crate::{
 use budget::Budgets;
 pub use budget::{Buffered, Reservation, Resource, TenantLimit};
 pub use file_ops::{FileBytes, FileCall, NO_INPUT};
+pub use files::{RootHelp, SessionFiles};
 pub use follow::Follow;
 use mcp::Mcp;
 pub use ports::PortStream;

@@ -1,13 +1,14 @@
 //! The tools that work on files: the agent does the work in the box, and nothing outside of the workspace is touched.
 
 use box_wire::file_op::{self, Answer, FileOp, WriteHow};
-use box_wire::{FrameError, GuestPath, Invalid, Kind};
+use box_wire::{GuestPath, Invalid};
 use serde_json::Value;
 
 use super::catalogue::ToolName;
 use super::parameters::Parameters;
 use super::{ToolContext, result};
 use crate::service::FileCall;
+use crate::service::files::unexpected;
 use crate::{Error, Result, limits};
 
 /// What a model asks of files.
@@ -119,10 +120,7 @@ impl FileTool {
                 matches.truncate(limits::TOOL_GREP_MAX as usize);
                 Ok(result::of_grep(session, &matches, more, skipped))
             }
-            _ => {
-                let reason = "a file operation was answered with something else than was asked for".to_owned();
-                Err(FrameError::Malformed { kind: Kind::Stdout, reason }.into())
-            }
+            (_, other) => Err(unexpected(&other)),
         }
     }
 }

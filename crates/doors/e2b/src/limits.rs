@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-pub(crate) use door_http::limits::{
-    BODY_BYTES_MAX, BODY_TIME_MAX, DOWNLOAD_ATTEMPTS_MAX, FILE_BYTES_MAX, UPLOAD_BUFFER_BYTES,
-};
+pub(crate) use box_core::limits::UPLOAD_BUFFER_BYTES;
+pub(crate) use door_http::limits::{BODY_BYTES_MAX, BODY_TIME_MAX, FILE_BYTES_MAX};
 
 /// Entries of what a maker writes on an E2B sandbox.
 pub(crate) const E2B_METADATA_ENTRIES_MAX: usize = 256;

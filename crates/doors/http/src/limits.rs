@@ -18,10 +18,6 @@ pub const JSON_VALUES_MAX: usize = 16 << 10;
 
 /// Largest file that is uploaded, and most bytes of all files of an archive. The disk of the box may hold less.
 pub const FILE_BYTES_MAX: u64 = 4 << 30;
-/// How much of an upload is held between the connection and the box.
-pub const UPLOAD_BUFFER_BYTES: usize = 256 << 10;
-/// How often a file may change between looking at it and reading it before a download is refused.
-pub const DOWNLOAD_ATTEMPTS_MAX: usize = 4;
 /// How long a service in a box may take to begin its answer.
 pub const PORT_ANSWER_TIME_MAX: Duration = Duration::from_mins(5);
 /// Headers of its answer.

@@ -10,13 +10,10 @@ use axum::Json;
 use axum::body::Body as Bytes;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
-use box_core::service::{FileBytes, FileCall, NO_INPUT};
-use box_core::session::SessionRequest;
-use box_core::{Caller, Error, Service, SessionId};
-use box_wire::file_op::Entry;
+use box_core::service::SessionFiles;
+use box_core::service::files::entry_of;
 use box_wire::{Answer, FileOp};
 use http::{HeaderMap, Method, StatusCode, request::Parts};
-use tokio::io::AsyncRead;
 use tokio_util::sync::CancellationToken;
 
 use self::asked::{
@@ -29,12 +26,10 @@ use crate::views::Binary;
 use door_http::body::{Body, Params};
 use door_http::failure::{ErrorBody, Failure};
 
-/// The files of the session that the path names, asked by whoever came.
+/// The files of the session that the path names, asked by whoever came. Files never make a session.
 #[derive(Debug)]
 pub(crate) struct Files {
-    service: Service,
-    caller: Caller,
-    session: SessionId,
+    session: SessionFiles,
     closing: CancellationToken,
 }
 
@@ -44,43 +39,16 @@ impl FromRequestParts<App> for Files {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Response> {
         let Who(caller) = Who::from_request_parts(parts, app).await?;
         let InSession(session) = InSession::from_request_parts(parts, app).await?;
-        Ok(Self { service: app.service().clone(), caller, session, closing: app.closing().clone() })
+        let session = SessionFiles::of_existing(app.service().clone(), caller, session);
+        Ok(Self { session, closing: app.closing().clone() })
     }
 }
 
 impl Files {
-    /// Asks for something that takes no bytes.
-    async fn ask(&self, op: FileOp) -> Result<(Answer, FileBytes), Error> {
-        self.give(op, NO_INPUT).await
-    }
-
-    /// Asks for something, with bytes where it takes some. Files never make a session.
-    async fn give<I: AsyncRead + Unpin + Send>(
-        &self,
-        op: FileOp,
-        input: Option<I>,
-    ) -> Result<(Answer, FileBytes), Error> {
-        let request = SessionRequest::of_existing();
-        self.service.file_op(&self.caller, &self.session, &request, FileCall::new(op), input).await
-    }
-
     /// Asks for something that is answered with one entry and nothing else.
     async fn entry(&self, op: FileOp) -> Result<Json<EntryView>, Failure> {
-        let (answer, _) = self.ask(op).await?;
-        Ok(Json(entry_of(answer)?.into()))
+        Ok(Json(self.session.entry(op).await?.into()))
     }
-}
-
-fn entry_of(answer: Answer) -> Result<Entry, Failure> {
-    match answer {
-        Answer::Entry(entry) => Ok(entry),
-        other => Err(unexpected(&other)),
-    }
-}
-
-fn unexpected(answer: &Answer) -> Failure {
-    let name = format!("{answer:?}").chars().take_while(|character| character.is_alphanumeric()).collect::<String>();
-    Failure::internal(format!("a file operation was answered with {name}"))
 }
 
 /// Downloads a file
@@ -105,9 +73,9 @@ pub(crate) async fn download(
 ) -> Result<Response, Failure> {
     let path = query.path()?;
     match query.archive {
-        Some(_) => download::archive(&files, path).await,
-        None if method == Method::HEAD => download::head(&files, path).await,
-        None => download::file(&files, path, &headers).await,
+        Some(_) => download::archive(&files.session, path).await,
+        None if method == Method::HEAD => download::head(&files.session, path).await,
+        None => download::file(&files.session, path, &headers).await,
     }
 }
 
@@ -130,7 +98,7 @@ pub(crate) async fn upload(
 ) -> Result<Response, Failure> {
     let (op, status) = query.op()?;
     let body = upload::check(&headers, query.offset(), body).await?;
-    let done = match upload::receive(&files, op, body).await? {
+    let done = match upload::receive(&files.session, op, body).await? {
         Answer::Unpacked { entries, bytes } => UploadedView::Archive(UnpackedView { entries, bytes }),
         answer => UploadedView::File(entry_of(answer)?.into()),
     };
@@ -143,7 +111,7 @@ pub(crate) async fn upload(
 #[utoipa::path(delete, path = "/v1/sessions/{session_id}/files", tag = "files", params(SessionPath, RemoveQuery),
     responses((status = 204, description = "It is gone")))]
 pub(crate) async fn remove(files: Files, Params(query): Params<RemoveQuery>) -> Result<StatusCode, Failure> {
-    files.ask(query.op()?).await?;
+    files.session.ask(query.op()?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -162,10 +130,8 @@ pub(crate) async fn stat(files: Files, Params(query): Params<StatQuery>) -> Resu
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files/list", tag = "files", params(SessionPath, ListQuery),
     responses((status = 200, description = "What is in it", body = ListView)))]
 pub(crate) async fn list(files: Files, Params(query): Params<ListQuery>) -> Result<Json<ListView>, Failure> {
-    match files.ask(query.op()?).await?.0 {
-        Answer::Entries { entries, truncated } => Ok(Json(ListView::new(entries, truncated))),
-        other => Err(unexpected(&other)),
-    }
+    let (entries, truncated) = files.session.entries(query.op()?).await?;
+    Ok(Json(ListView::new(entries, truncated)))
 }
 
 /// Makes a directory, and those above it
@@ -193,6 +159,6 @@ pub(crate) async fn rename(files: Files, Body(body): Body<MoveBody>) -> Result<J
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/files/watch", tag = "files", params(SessionPath, WatchQuery),
     responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]
 pub(crate) async fn watch(files: Files, Params(query): Params<WatchQuery>) -> Result<Response, Failure> {
-    let (_, changes) = files.ask(query.op()?).await?;
+    let (_, changes) = files.session.ask(query.op()?).await?;
     Ok(watching::respond(changes, files.closing))
 }

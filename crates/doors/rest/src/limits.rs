@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-pub(crate) use door_http::limits::{
-    DOWNLOAD_ATTEMPTS_MAX, FILE_BYTES_MAX, SOCKET_MESSAGE_BYTES_MAX, UPLOAD_BUFFER_BYTES,
-};
+pub(crate) use door_http::limits::{FILE_BYTES_MAX, SOCKET_MESSAGE_BYTES_MAX};
 
 /// Largest definition of an MCP server, and largest document with many of them.
 pub(crate) const MCP_BODY_BYTES_MAX: usize = 1 << 20;

@@ -1,15 +1,16 @@
 //! Bytes out of a sandbox: a file, or a part of it.
 
+use std::ops::ControlFlow;
+
 use axum::response::{IntoResponse, Response};
 use box_core::service::FileBytes;
+use box_wire::GuestPath;
 use box_wire::file_op::Entry;
-use box_wire::{Answer, FileOp, GuestPath};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::conditions;
 use crate::box_files::BoxFiles;
 use crate::failure::E2bFailure;
-use crate::limits;
 use door_http::range::ByteRange;
 use door_http::transfer::{Part, pieces, tag};
 
@@ -23,40 +24,26 @@ pub(crate) async fn file(files: &BoxFiles, path: GuestPath, headers: &HeaderMap)
         return Err(E2bFailure::new(StatusCode::NOT_ACCEPTABLE, "files are sent as they are; accept identity"));
     }
     if !CONDITIONS.iter().any(|name| headers.contains_key(name)) {
-        let (entry, bytes) = read(files, &path, 0, None).await?;
+        let (entry, bytes) = files.read(&path, 0, None).await.map_err(|error| files.told(error))?;
         return whole(files, &entry, bytes).await;
     }
     // A range that nobody can read is as good as none.
     let wanted = ByteRange::read(headers, None, None).unwrap_or(ByteRange::From { start: 0, count: u64::MAX });
-    for _ in 0..limits::DOWNLOAD_ATTEMPTS_MAX {
-        let (seen, _) = read(files, &path, 0, Some(0)).await?;
-        if let Some(status) = conditions::answer(&seen, headers) {
-            return Ok(described(&seen, status.into_response()));
+    let choose = |seen: &Entry| {
+        if let Some(status) = conditions::answer(seen, headers) {
+            return ControlFlow::Break(described(seen, status.into_response()));
         }
-        let part = Part::choose(&seen, wanted, headers.get(header::IF_RANGE));
+        let part = Part::choose(seen, wanted, headers.get(header::IF_RANGE));
         if part == Part::Nothing {
-            return Ok(not_there(&seen));
+            return ControlFlow::Break(not_there(seen));
         }
-        let (start, length) = part.place(&seen);
-        let (entry, bytes) = read(files, &path, start, Some(length)).await?;
-        // What was decided on one file must not be answered with another.
-        if tag(&entry) == tag(&seen) {
-            return Ok(respond(&entry, part, bytes));
-        }
-    }
-    Err(E2bFailure::new(StatusCode::CONFLICT, format!("{path} changes faster than it can be read")))
-}
-
-async fn read(
-    files: &BoxFiles,
-    path: &GuestPath,
-    offset: u64,
-    bytes_max: Option<u64>,
-) -> Result<(Entry, FileBytes), E2bFailure> {
-    match files.ask(FileOp::Read { path: path.clone(), offset, bytes_max }).await.map_err(|error| files.told(error))? {
-        (Answer::Entry(entry), bytes) => Ok((entry, bytes)),
-        _ => Err(E2bFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the sandbox gave no file")),
-    }
+        let (start, length) = part.place(seen);
+        ControlFlow::Continue((part, start, length))
+    };
+    Ok(match files.read_part(&path, choose).await.map_err(|error| files.told(error))? {
+        ControlFlow::Continue((entry, part, bytes)) => respond(&entry, part, bytes),
+        ControlFlow::Break(answer) => answer,
+    })
 }
 
 async fn whole(files: &BoxFiles, entry: &Entry, mut bytes: FileBytes) -> Result<Response, E2bFailure> {

@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 
 use axum::body::Body;
+use box_core::service::files::{Source, pass_on};
 use box_wire::GuestPath;
 use box_wire::file_op::Detail;
 use box_wire::limits::FILLED_MAX;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode, header};
-use tokio::io::{AsyncWriteExt, DuplexStream};
 
 use super::form::{Form, FormError, PartHead, Piece};
 use super::metadata;
@@ -151,6 +151,8 @@ struct Rest<'a, 'b> {
 }
 
 impl Source for Rest<'_, '_> {
+    type Error = E2bFailure;
+
     async fn next(&mut self) -> Result<Option<Bytes>, E2bFailure> {
         match self.begun.take() {
             Some(bytes) => Ok(Some(bytes)),
@@ -159,13 +161,9 @@ impl Source for Rest<'_, '_> {
     }
 }
 
-/// Where the bytes of one file come from.
-trait Source {
-    /// The next of them; nothing at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, E2bFailure>;
-}
-
 impl Source for Pieces {
+    type Error = E2bFailure;
+
     async fn next(&mut self) -> Result<Option<Bytes>, E2bFailure> {
         Pieces::next(self).await
     }
@@ -201,6 +199,8 @@ impl Parts<'_> {
 }
 
 impl Source for Parts<'_> {
+    type Error = E2bFailure;
+
     async fn next(&mut self) -> Result<Option<Bytes>, E2bFailure> {
         match self.piece().await? {
             Piece::Bytes(bytes) => Ok(Some(bytes)),
@@ -213,34 +213,13 @@ fn broken(error: FormError) -> E2bFailure {
     E2bFailure::invalid(error.to_string())
 }
 
-/// Gives a file to a file operation. What breaks off ends the file operation before it hears of an end.
+/// Gives a file to a file operation.
 async fn fill(
     files: &BoxFiles,
     path: GuestPath,
     metadata: Option<Vec<(String, String)>>,
-    source: &mut impl Source,
+    source: &mut impl Source<Error = E2bFailure>,
 ) -> Result<Detail, E2bFailure> {
-    let (near, far) = tokio::io::duplex(limits::UPLOAD_BUFFER_BYTES);
-    let request = files.fill(path, metadata, limits::FILE_BYTES_MAX, far);
-    tokio::pin!(request);
-    let done = tokio::select! {
-        done = &mut request => done,
-        fed = feed(source, near) => match fed {
-            Ok(()) => request.await,
-            Err(failure) => return Err(failure),
-        },
-    };
-    done.map_err(|error| files.told(error))
-}
-
-/// Passes bytes on to their end.
-async fn feed(source: &mut impl Source, mut near: DuplexStream) -> Result<(), E2bFailure> {
-    while let Some(piece) = source.next().await? {
-        if near.write_all(&piece).await.is_err() {
-            // Nobody takes it any more: what the file operation has to say is awaited elsewhere.
-            return std::future::pending().await;
-        }
-    }
-    // Closing it now is the end that the file operation waits for.
-    Ok(())
+    let filled = pass_on(source, |input| files.fill(path, metadata, limits::FILE_BYTES_MAX, input)).await?;
+    filled.map_err(|error| files.told(error))
 }

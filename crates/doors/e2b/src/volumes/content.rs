@@ -7,17 +7,17 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::get;
-use box_core::Error;
 use box_core::profile::Account;
+use box_core::service::files::entry_of as entry_in;
 use box_wire::file_op::{Entry, EntryKind};
-use box_wire::{Answer, FileOp, GuestPath};
+use box_wire::{FileOp, GuestPath};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use super::reached::Reached;
 use super::views::StatView;
 use crate::app::App;
-use crate::box_files::{BoxFiles, unexpected};
+use crate::box_files::BoxFiles;
 use crate::control::Sent;
 use crate::failure::E2bFailure;
 use crate::files;
@@ -53,15 +53,13 @@ async fn write(
 async fn list(Reached { files, path, asked }: Reached) -> Result<Json<Vec<StatView>>, E2bFailure> {
     let depth = asked.depth.unwrap_or(1).clamp(1, box_wire::limits::DEPTH_MAX);
     let op = FileOp::List { path, depth, entries_max: box_wire::limits::ENTRIES_MAX };
-    match files.ask(op).await.map_err(|error| files.told(error))?.0 {
-        Answer::Entries { entries, truncated: false } => Ok(Json(entries.into_iter().map(StatView::from).collect())),
-        // There is no word for it in the answer, and half of a directory must not be taken for all of it.
-        Answer::Entries { .. } => Err(E2bFailure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "there are more entries than can be told at once; list fewer levels",
-        )),
-        other => Err(files.told(unexpected(&other))),
+    let (entries, truncated) = files.entries(op).await.map_err(|error| files.told(error))?;
+    if truncated {
+        // The answer has no field for this, and half of a directory must not be taken for all of it.
+        let message = "there are more entries than can be told at once; list fewer levels";
+        return Err(E2bFailure::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
+    Ok(Json(entries.into_iter().map(StatView::from).collect()))
 }
 
 async fn make_directory(Reached { files, path, asked }: Reached) -> Result<(StatusCode, Json<StatView>), E2bFailure> {
@@ -97,14 +95,7 @@ async fn remove(Reached { files, path, .. }: Reached) -> Result<StatusCode, E2bF
 }
 
 async fn entry_of(files: &BoxFiles, op: FileOp) -> Result<Entry, E2bFailure> {
-    entry_in(files, files.ask(op).await)
-}
-
-fn entry_in<T>(files: &BoxFiles, asked: Result<(Answer, T), Error>) -> Result<Entry, E2bFailure> {
-    match asked.map_err(|error| files.told(error))?.0 {
-        Answer::Entry(entry) => Ok(entry),
-        other => Err(files.told(unexpected(&other))),
-    }
+    files.entry(op).await.map_err(|error| files.told(error))
 }
 
 /// What is sent to change who may do what with a file.
@@ -148,7 +139,8 @@ impl Change {
         if uid.is_none() && gid.is_none() {
             return entry_of(files, op).await;
         }
-        entry_in(files, files.ask_root(op).await)
+        let changed = async { entry_in(files.ask_root(op).await?.0) };
+        changed.await.map_err(|error| files.told(error))
     }
 }
 

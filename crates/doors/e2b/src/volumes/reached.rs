@@ -2,7 +2,7 @@
 
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use box_core::Error;
-use box_core::service::{VOLUME_ROOT, VolumeFiles};
+use box_core::service::{SessionFiles, VOLUME_ROOT, VolumeFiles};
 use box_core::store::VolumeRow;
 use box_e2b_wire::BoxUser;
 use box_wire::{FileErrorCode, GuestPath};
@@ -91,7 +91,8 @@ pub(super) fn outside(path: &str) -> String {
 /// The files of a volume, through the session of its own.
 fn files_of(app: &App, row: &VolumeRow) -> Result<BoxFiles, E2bFailure> {
     let VolumeFiles { caller, session, request, root } = app.service().volume_files(row)?;
-    Ok(BoxFiles { service: app.service().clone(), caller, session, request, root, user: BoxUser::User, tells: told })
+    let files = SessionFiles::of_existing(app.service().clone(), caller, session);
+    Ok(BoxFiles::of(SessionFiles { request, root, ..files }, BoxUser::User, told))
 }
 
 /// What a client is told. It does not know where its volume is in our box.

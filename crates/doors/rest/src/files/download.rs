@@ -1,14 +1,14 @@
 //! Bytes out of a box: a file, a part of it, or a tree as an archive.
 
+use std::ops::ControlFlow;
+
 use axum::response::{IntoResponse, Response};
 use box_core::Error;
-use box_core::service::FileBytes;
+use box_core::service::{FileBytes, SessionFiles};
 use box_wire::file_op::Entry;
 use box_wire::{FileErrorCode, FileOp, GuestPath};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use super::{Files, entry_of};
-use crate::limits;
 use door_http::failure::Failure;
 use door_http::range::ByteRange;
 use door_http::transfer::{Part, pieces, tag};
@@ -17,52 +17,39 @@ use door_http::transfer::{Part, pieces, tag};
 const MODE: HeaderName = HeaderName::from_static("strongbox-mode");
 
 /// A file, or the part of it that is asked for.
-pub(super) async fn file(files: &Files, path: GuestPath, headers: &HeaderMap) -> Result<Response, Failure> {
+pub(super) async fn file(files: &SessionFiles, path: GuestPath, headers: &HeaderMap) -> Result<Response, Failure> {
     let wanted = ByteRange::read(headers, None, None)?;
     if let ByteRange::From { .. } = wanted {
-        let (entry, bytes) = read(files, &path, 0, None).await?;
+        let (entry, bytes) = files.read(&path, 0, None).await.map_err(hinted)?;
         return whole(&entry, bytes).await;
     }
-    for _ in 0..limits::DOWNLOAD_ATTEMPTS_MAX {
-        let (seen, _) = read(files, &path, 0, Some(0)).await?;
-        let part = Part::choose(&seen, wanted, headers.get(header::IF_RANGE));
+    let choose = |seen: &Entry| {
+        let part = Part::choose(seen, wanted, headers.get(header::IF_RANGE));
         if part == Part::Nothing {
-            return Ok(not_there(&seen));
+            return ControlFlow::Break(not_there(seen));
         }
-        let (start, length) = part.place(&seen);
-        let (entry, bytes) = read(files, &path, start, Some(length)).await?;
-        // What was decided on one file must not be answered with another.
-        if tag(&entry) == tag(&seen) {
-            return Ok(respond(&entry, part, length, bytes));
-        }
-    }
-    let message = format!("{path} changes faster than it can be read");
-    Err(Failure::new(StatusCode::CONFLICT, "conflict", message).hint("ask without Range, or when nobody writes to it"))
+        let (start, length) = part.place(seen);
+        ControlFlow::Continue(((part, length), start, length))
+    };
+    Ok(match files.read_part(&path, choose).await.map_err(hinted)? {
+        ControlFlow::Continue((entry, (part, length), bytes)) => respond(&entry, part, length, bytes),
+        ControlFlow::Break(answer) => answer,
+    })
 }
 
 /// What a download would say, without its bytes.
-pub(super) async fn head(files: &Files, path: GuestPath) -> Result<Response, Failure> {
-    let (entry, _) = read(files, &path, 0, Some(0)).await?;
+pub(super) async fn head(files: &SessionFiles, path: GuestPath) -> Result<Response, Failure> {
+    let (entry, _) = files.read(&path, 0, Some(0)).await.map_err(hinted)?;
     Ok(describe(&entry, entry.size, StatusCode::OK.into_response()))
 }
 
 /// A file or directory as a tar archive. How long it gets is known at its end.
-pub(super) async fn archive(files: &Files, path: GuestPath) -> Result<Response, Failure> {
+pub(super) async fn archive(files: &SessionFiles, path: GuestPath) -> Result<Response, Failure> {
     let (_, mut bytes) = files.ask(FileOp::Pack { path }).await?;
     // What goes wrong before there is anything to send can still be told.
     let first = bytes.next().await?;
     let kind = [(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"))];
     Ok((kind, pieces(bytes, first, None)).into_response())
-}
-
-async fn read(
-    files: &Files,
-    path: &GuestPath,
-    offset: u64,
-    bytes_max: Option<u64>,
-) -> Result<(Entry, FileBytes), Failure> {
-    let (answer, bytes) = files.ask(FileOp::Read { path: path.clone(), offset, bytes_max }).await.map_err(hinted)?;
-    Ok((entry_of(answer)?, bytes))
 }
 
 fn hinted(error: Error) -> Failure {
