@@ -20,10 +20,10 @@ pub fn name() -> String {
     format!("agent-{}", &DIGEST[..NAME_DIGITS])
 }
 
-/// A descriptor of the agent in memory that nobody can change any more, made once per process.
+/// A sealed memory file that holds the agent, created once per process.
 ///
-/// A box can reach the file that its first process was executed from (`/proc/1/exe`). This one cannot be written, replaced or
-/// shortened, not even by its owner.
+/// A box can reach the file that its first process was executed from (`/proc/1/exe`). The seals keep everyone, also the
+/// owner, from writing, replacing or truncating it.
 pub fn sealed() -> io::Result<BorrowedFd<'static>> {
     static SEALED: OnceLock<OwnedFd> = OnceLock::new();
     once(&SEALED, 0o555)

@@ -79,7 +79,7 @@ pub(crate) fn send_report(control: &OwnedFd, report: &Report) -> io::Result<()> 
     let bytes = frame::encode_within_build(Kind::Report, report).map_err(io::Error::other)?;
     let mut rest = bytes.as_slice();
     while !rest.is_empty() {
-        // Nobody here dies of SIGPIPE, so a plain write does for sockets and pipes alike.
+        // The agent ignores SIGPIPE, so a plain write works for sockets and pipes alike.
         let count = rustix::io::write(control, rest)?;
         rest = &rest[count..];
     }

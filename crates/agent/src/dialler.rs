@@ -10,8 +10,9 @@ use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketAddrUnix, SocketFlag
 
 use crate::sys;
 
-/// The abstract name of the agent's socket, in the network namespace of the container. The workload is kept from it by Landlock
-/// where the kernel can; and whoever reaches it can run commands in the container, which it does already.
+/// The abstract name of the agent's socket, in the network namespace of the container. Landlock keeps the workload from
+/// it where the kernel can. A process that reaches it anyway gains nothing: it can already run commands in the
+/// container.
 pub(crate) const NAME: &[u8] = b"strongbox-agent";
 
 /// What is carried at a time.
@@ -70,7 +71,7 @@ fn try_carry() -> io::Result<()> {
     }
 }
 
-/// Hands over to the agent what can be read now; 0 at the end. Nobody dies of an agent that hung up.
+/// Passes what can be read now to the agent; 0 at the end. An agent that closed its end is not an error.
 fn hand_over(from: &OwnedFd, agent: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     let count = read(from, buffer)?;
     let mut rest = &buffer[..count];

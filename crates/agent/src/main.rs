@@ -155,7 +155,7 @@ fn be_guard(agent: &OwnedFd, helper: &OwnedFd) -> i32 {
 
 fn report_failure(control: &OwnedFd, failure: &setup::Failure) -> i32 {
     let report = Report::Failed { step: failure.step.clone(), message: failure.message.clone() };
-    // When the host is gone there is nobody left to tell; the box ends either way.
+    // When the host is gone the report cannot be sent; the box ends either way.
     let _ = control::send_report(control, &report);
     5
 }

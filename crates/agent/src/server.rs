@@ -42,7 +42,7 @@ enum Stream {
     Port(Box<Port>),
     /// Records that the host is there.
     Lease { stream: OwnedFd, inbox: Inbox },
-    /// Is told its last words.
+    /// Receives the last messages of an ended exec.
     Parting { stream: OwnedFd, outbox: Outbox },
 }
 
@@ -77,8 +77,9 @@ pub(crate) fn serve(mut prepared: Prepared, control: OwnedFd) -> i32 {
     0
 }
 
-/// Wakes reapers that the workload has stopped, which it can where they are the same user: nobody would be told how commands ended.
-/// Where commands have a reaper above them, every child of ours is one, or an orphan that will be none the worse for it.
+/// Continues reapers that the workload stopped, which it can where both run as the same user: a stopped reaper never
+/// reports how its command ended. In this mode every child of the agent is a reaper, or an orphan that a spurious
+/// SIGCONT does not harm.
 fn wake_reapers() {
     while let Some(pid) = sys::stopped_child() {
         let _ = sys::signal_child(pid, libc::SIGCONT);
@@ -230,7 +231,7 @@ impl Server {
         }
     }
 
-    /// Whether it is for whoever dialled.
+    /// Whether the peer may make requests.
     fn takes(&self, stream: &OwnedFd) -> bool {
         self.prepared.callers == Callers::Anybody
             || rustix::net::sockopt::socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root())
@@ -377,7 +378,8 @@ impl Server {
         if let Err((stream, refusal)) = join(&mut exec, stream) {
             self.streams.extend(part(stream, &Event::Refused(refusal)));
         }
-        // At once: what is known already has to be told, and frames that came with the request wake nobody.
+        // Start at once: what is already known must be sent, and frames that came with the request cause no further
+        // `poll` event.
         self.advance(Stream::Running(exec))
     }
 
@@ -411,7 +413,7 @@ impl Server {
         self.execs().count() * DESCRIPTORS_PER_EXEC + self.held_streams() + self.ports() * DESCRIPTORS_PER_PORT
     }
 
-    /// Streams that are open, but for those that are carried to a port: they were counted when they asked for it.
+    /// Open streams, except those of port connections, which were counted when they were requested.
     fn open_streams(&self) -> usize {
         let is_other = |stream: &&Stream| !matches!(stream, Stream::Running(_) | Stream::Port(_));
         self.streams.iter().filter(is_other).count() + self.held_streams()

@@ -1,8 +1,8 @@
-//! What whoever saves a box and whoever restores one must agree on: the form of the archive.
+//! The archive format of a saved box, for the code that writes it and the code that restores it.
 //!
-//! It is a tar archive of the box's storage: `root`, where the box has a root of its own, and `places`, one directory for each
-//! place of its own. What every tar archive cannot say stands in records of ours: extended attributes, and which parts of a file are
-//! there at all. The last entry says that nothing is missing.
+//! It is a tar archive of the box's storage: `root`, if the box has a root of its own, and `places`, with one directory
+//! for each of its own places. PAX records of our own hold what tar cannot express: extended attributes, and the data
+//! extents of sparse files. The last entry marks the archive as complete.
 
 use std::os::fd::OwnedFd;
 
@@ -23,10 +23,10 @@ pub(crate) const END: &[u8] = b"20 comment=complete\n";
 /// The mark of a directory behind which nothing of the layers below can be seen.
 pub(crate) const OPAQUE: &[u8] = b"user.overlay.opaque";
 
-/// The storage of a box, as somebody sees it who can only read it.
+/// The storage of a box, for readers.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    /// A mount of it that can only be read. Nobody but the agent and who saves for it has a way to name it.
+    /// A read-only mount of it. Only the agent and the process that saves the box have a path to it.
     pub(crate) view: OwnedFd,
     /// Names of the places that are overlays.
     pub(crate) overlays: Vec<String>,

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main(count: libc::c_int, arguments: *const *const libc::c_char) -> libc::c_int {
-    // SAFETY: SIG_IGN is a valid disposition. Writing to a pipe that nobody reads shall be an error and not a signal.
+    // SAFETY: SIG_IGN is a valid disposition. A write to a closed pipe must be an error, not a signal.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     // SAFETY: the C library hands over `count` pointers to strings that end with NUL and live as long as the process.
     let argument = |index: usize| unsafe { std::ffi::CStr::from_ptr(*arguments.add(index)).to_bytes() };
@@ -70,8 +70,8 @@ pub(crate) fn with_files_of<T>(
 }
 
 fn become_for_files(user: box_wire::User) -> rustix::io::Result<()> {
-    // SAFETY: the calls take plain numbers and change ids of this thread, the only one. They answer the id from before, and given a
-    // number that nobody can have they change nothing, which is the one way to ask what it is now.
+    // SAFETY: the calls take plain numbers and change ids of this thread, the only one. They return the previous id and
+    // ignore an invalid one, so a call with an invalid id is the only way to read the current id.
     let (uid, gid) = unsafe {
         libc::setfsgid(user.gid);
         libc::setfsuid(user.uid);
@@ -167,7 +167,7 @@ pub(crate) fn fork_box(namespaces: i32, cgroup: Option<BorrowedFd<'_>>) -> io::R
     }
 }
 
-/// Lets the kernel bury children at once: whoever asked for them watches them by descriptor.
+/// Lets the kernel reap children at once: those who need their status watch them through a pidfd.
 pub(crate) fn forget_children() {
     // SAFETY: SIG_IGN is a valid disposition.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -238,7 +238,7 @@ pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// The next pending signal, and whether somebody outside of the box sent it.
+/// The next pending signal, and whether it was sent from outside of the box.
 pub(crate) fn read_signal(descriptor: impl AsFd) -> Option<(i32, bool)> {
     // SAFETY: all-zero is a valid signalfd_siginfo.
     let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
@@ -247,14 +247,14 @@ pub(crate) fn read_signal(descriptor: impl AsFd) -> Option<(i32, bool)> {
         libc::read(descriptor.as_fd().as_raw_fd(), (&raw mut info).cast(), size_of::<libc::signalfd_siginfo>())
     };
     let whole = usize::try_from(count).is_ok_and(|count| count == size_of::<libc::signalfd_siginfo>());
-    // A sender outside has no number here. Whoever is inside and queues a signal can write any number into it, but cannot make it
-    // look like one that was simply sent.
+    // A sender outside of the pid namespace shows as pid 0. A process inside can queue a signal with any pid, but
+    // cannot fake `SI_USER`.
     let is_from_outside = info.ssi_pid == 0 && info.ssi_code == libc::SI_USER;
     whole.then(|| (i32::try_from(info.ssi_signo).unwrap_or(0), is_from_outside))
 }
 
-/// Gives this process the default reaction to all signals. What was ignored by whoever started us would otherwise be ignored
-/// by everything that we start. Writing to a pipe that nobody reads stays an error for us and not a signal.
+/// Restores the default action of all signals, because ignored signals are inherited across exec. SIGPIPE stays
+/// ignored: a write to a closed pipe must be an error, not a signal.
 pub(crate) fn default_signals() {
     for signal in (1..=64).filter(|&signal| signal != libc::SIGPIPE) {
         // SAFETY: SIG_DFL is a valid disposition; signals that cannot be changed answer EINVAL, which is fine.
@@ -344,7 +344,7 @@ pub(crate) fn kill_everybody() {
     let _ = signal_child(-1, libc::SIGKILL);
 }
 
-/// Makes sure that nothing but the standard streams survives exec, whoever forgot what.
+/// Closes everything but the standard streams on exec, whatever flags the descriptors were opened with.
 pub(crate) fn keep_standard_streams_only() -> io::Result<()> {
     // SAFETY: marks descriptors, closes none.
     let result = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC.cast_signed()) };
@@ -375,7 +375,7 @@ pub(crate) fn close_all_but_standard_streams_and(keep: &OwnedFd) -> io::Result<O
 
 /// Closes every descriptor of this process but one, which it returns under a new number.
 pub(crate) fn close_all_but(keep: &OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: dup2 onto 0 replaces whatever stood there; nobody in this process reads from it again.
+    // SAFETY: dup2 onto 0 replaces whatever stood there; this process never reads from it again.
     if unsafe { libc::dup2(keep.as_raw_fd(), 0) } < 0 {
         return Err(io::Error::last_os_error());
     }

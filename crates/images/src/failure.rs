@@ -1,4 +1,4 @@
-//! Why nothing came of an image, before it is known which name it is told under.
+//! Why an operation on an image failed, without the image's name, which the caller adds.
 
 use box_core::Error;
 

@@ -1,4 +1,4 @@
-//! Removal of what no name refers to and nobody stands on.
+//! Removal of data that no name refers to and no box uses.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::{holds, record, tar_file};
 /// Removes what is unused, and says how many bytes that were; an error while images are made.
 pub(crate) fn collect(store: &Arc<Store>) -> Result<u64> {
     try_collect(store)?.ok_or_else(|| Error::Conflict {
-        what: "an image is being made, and what it needs cannot be told from what nobody needs".to_owned(),
+        what: "image garbage collection must wait: an image is being pulled or imported".to_owned(),
         fix: "try again when it is done".to_owned(),
     })
 }

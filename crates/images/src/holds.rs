@@ -13,7 +13,7 @@ const HOLDER_BYTES_MAX: usize = 200;
 /// Longest name of a tree.
 const KEY_BYTES_MAX: u64 = 200;
 
-/// Notes that a tree is in use. The lock is the caller's, so that nobody removes it in between.
+/// Records that a tree is in use. The caller has the lock, so that the tree cannot be removed in between.
 pub(crate) fn hold(store: &Store, holder: &str, key: &str) -> Result<()> {
     let place = place(holder)?;
     store.root.remove_file(&place)?;
@@ -35,7 +35,7 @@ pub(crate) fn release_the_dead(store: &Store, is_alive: impl Fn(&str) -> bool) -
     Ok(())
 }
 
-/// The trees that somebody stands on.
+/// The trees in use.
 pub(crate) fn held(store: &Store) -> Result<BTreeSet<String>> {
     let mut keys = BTreeSet::new();
     for name in store.root.list("holds")? {

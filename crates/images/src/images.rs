@@ -68,7 +68,7 @@ impl Images {
             Image::Directory(path) => RootTree::of_directory(path).map(Some),
             Image::Tar(path) => {
                 let told = path.display().to_string();
-                // Between unpacking and holding, somebody may have found it unused; then it is unpacked once more.
+                // Garbage collection may remove the tree between unpacking and holding; then it is unpacked once more.
                 self.hold(holder, &told, || tar_file::tree_of(&self.store, path, &self.config.limits)).map(Some)
             }
             Image::Named(text) => {
@@ -96,7 +96,7 @@ impl Images {
         Err(Error::BadImage { image: image.to_owned(), reason: "it is removed as fast as it is unpacked".to_owned() })
     }
 
-    /// Says that nobody stands on the tree of a holder any more. Doing it twice is not an error.
+    /// Removes the hold of a box on its tree. Removing it twice is not an error.
     pub fn release(&self, holder: &str) -> Result<()> {
         holds::release(&self.store, &self.holder(holder))
     }
@@ -172,7 +172,7 @@ fn missing(name: &ImageName, reason: &str) -> Error {
     Error::BadImage { image: name.to_string(), reason }
 }
 
-/// Runs what waits for the disk where that harms nobody.
+/// Runs blocking work on a thread where it does not delay other tasks.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match box_core::tasks::blocking(work).await {
         Ok(result) => result,

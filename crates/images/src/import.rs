@@ -74,7 +74,7 @@ fn take_all(
         vec![plain(&files, config, cancel, progress)?]
     };
     match (offers.len(), name) {
-        (0, _) => return Err("there is no image for this machine in it".into()),
+        (0, _) => return Err("it has no image for this machine".into()),
         (2.., Some(_)) => return Err("it has several images, so it cannot be given one name".into()),
         (count, _) if count > ARCHIVE_IMAGES_MAX => {
             return Err(format!("it has more than {ARCHIVE_IMAGES_MAX} images").into());

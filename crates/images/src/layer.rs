@@ -12,7 +12,7 @@ const BUFFER_BYTES: usize = 1 << 18;
 /// Beginnings of files that are compressed in a way that is not undone here, and what undoes it.
 const FOREIGN: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "unxz"), (b"BZh", "bunzip2")];
 
-/// The uncompressed contents of a layer. What it is compressed with is told by its first bytes, not by what is said about it.
+/// The uncompressed content of a layer. Its first bytes determine the compression, not the media type.
 pub(crate) struct Layer<R> {
     inner: Decoder<BufReader<R>>,
     left: u64,

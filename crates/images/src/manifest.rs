@@ -12,7 +12,7 @@ use crate::limits::{INDEX_ENTRIES_MAX, LAYERS_MAX, METADATA_BYTES_MAX, STORED_BY
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json";
-/// Layers that we can unpack; which compression they really have is told by their first bytes.
+/// Supported media types of layers; the first bytes of a layer determine the actual compression.
 const LAYER_KINDS: [&str; 6] = [
     "application/vnd.oci.image.layer.v1.tar",
     "application/vnd.oci.image.layer.v1.tar+gzip",
@@ -87,7 +87,7 @@ impl Document {
         let written: Written =
             serde_json::from_slice(bytes).map_err(|error| format!("its manifest cannot be read: {error}"))?;
         if written.schema_version.unwrap_or(2) != 2 {
-            return Err("its manifest is of a version that is no longer in use; build and push it again".into());
+            return Err("manifest schema version 1 is no longer supported; build and push the image again".into());
         }
         match (written.config, written.layers, written.manifests) {
             (None, None, Some(entries)) if entries.len() <= INDEX_ENTRIES_MAX => Ok(Self::Index(entries)),
@@ -95,7 +95,7 @@ impl Document {
                 check_layers(&layers)?;
                 Ok(Self::Manifest(Manifest { config, layers }))
             }
-            // What can be read in two ways is read in another way by somebody else.
+            // A document that can be read in two ways is refused, because other tools may read it the other way.
             _ => Err("its manifest is neither that of an image nor a list of them, or it is too long".into()),
         }
     }

@@ -23,11 +23,11 @@ use crate::{ImageRecord, ImagesConfig, record};
 pub(crate) enum Freshness {
     /// What the registry has now.
     Newest,
-    /// What is here when it is our turn, should somebody else have fetched it meanwhile.
+    /// What the store has when the lock is free, if another task has pulled it meanwhile.
     Any,
 }
 
-/// Fetches an image from a registry that may have these addresses. Whoever drops this, or waits too long, leaves nothing behind but layers that were whole.
+/// Pulls an image from a registry that may have these addresses. A canceled pull leaves only complete layers behind.
 pub(crate) async fn pull(
     store: &Arc<Store>,
     config: &Arc<ImagesConfig>,
@@ -126,7 +126,7 @@ async fn build(
     progress: &Progress,
 ) -> Result<ImageRecord, Failure> {
     let cancel = CancellationToken::new();
-    // Unpacking does not end by itself when nobody waits for it any more.
+    // Unpacking runs on a thread, which does not stop when this future is dropped.
     let _guard = cancel.clone().drop_guard();
     let (store, images, progress) = (Arc::clone(store), Arc::clone(images), Arc::clone(progress));
     let built = blocking(move || {

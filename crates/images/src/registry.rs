@@ -1,8 +1,8 @@
 //! A registry: what it is asked, and how much of its answers is believed.
 //!
-//! Nothing that it says is taken unverified but the manifest of a tag, and of that no more than a bounded size. Its
-//! credentials go to itself and to the server that it names for tokens, over an encrypted connection or to this machine, and
-//! into no message: of what a registry says in an error, only the code is told.
+//! Every answer is verified by its digest, except the manifest of a tag, whose size is bounded. Credentials go only to
+//! the registry and to its token server, over TLS or to this machine, and never into a message: of an error response
+//! only the code is shown.
 
 mod address;
 mod challenge;
@@ -77,7 +77,7 @@ impl Registry {
         verified(answer.read(size_bytes).await?, Some(digest), "its configuration")
     }
 
-    /// Puts a blob into the store, unless it is there or somebody else is just fetching it.
+    /// Puts a blob into the store, unless it is there or another task is fetching it.
     pub(crate) async fn keep_blob(
         &self,
         store: &Arc<Store>,
@@ -129,7 +129,7 @@ impl Registry {
         checked(self.follow(address, proof, accept).await?).await
     }
 
-    /// Goes where the registry leads, showing nothing of ours to anybody but itself.
+    /// Follows redirects. Credentials go to the registry alone.
     async fn follow(
         &self,
         mut address: Address,
@@ -167,7 +167,7 @@ impl Registry {
         http::resolve(address, reach).await
     }
 
-    /// Refuses addresses without encryption, but for registries of this machine and on this machine.
+    /// Refuses addresses without TLS, except loopback addresses of a loopback registry.
     fn check(&self, address: &Address) -> Result<(), Failure> {
         if address.is_encrypted() || (address.is_loopback() && self.place.is_loopback()) {
             return Ok(());
@@ -236,7 +236,7 @@ fn verified(bytes: Vec<u8>, digest: Option<&Digest>, what: &str) -> Result<Vec<u
     }
 }
 
-/// What goes to the writer of a blob. An end that is not told is none: whoever asked has gone away.
+/// What goes to the writer of a blob. A channel that closes without `End` means that the download was canceled.
 enum Piece {
     Bytes(Bytes),
     End,
@@ -244,7 +244,7 @@ enum Piece {
 
 type Written = tokio::task::JoinHandle<Result<(), Failure>>;
 
-/// Starts a writer that stays behind when nobody waits for it any more, and then removes what it wrote.
+/// Starts a writer that outlives a canceled download, and then removes what it wrote.
 fn start_writing(store: &Arc<Store>, layer: &Descriptor) -> (mpsc::Sender<Piece>, Written) {
     let (pieces, mut coming) = mpsc::channel(PIECES_MAX);
     let (store, layer) = (Arc::clone(store), layer.clone());

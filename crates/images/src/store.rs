@@ -13,10 +13,10 @@
 //! work/<random>/     what is on its way; its maker holds a lock on the directory
 //! ```
 //!
-//! Everything is written elsewhere and renamed, its parts before what names them: a blob, then the tree, then the manifest, then
-//! the name. So whoever is killed leaves nothing but what nobody refers to. A tree is unpacked whole for each image rather than
-//! linked together from layers: a box then needs one mount of one directory, no two images share a file that a mistake could
-//! change, and removing a tree needs no counting. The price is disk; layers are downloaded once all the same.
+//! Everything is written elsewhere and renamed, in this order: blob, tree, manifest, name. So a process that is killed
+//! leaves only data that nothing refers to. Each image's tree is unpacked whole rather than linked together from
+//! layers: a box then needs one mount of one directory, no two images share a file that a mistake could change, and
+//! removing a tree needs no reference counts. The price is disk; layers are downloaded once all the same.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -69,7 +69,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Removes what is on its way by nobody.
+    /// Removes work directories whose makers are gone.
     fn sweep(&self) -> Result<()> {
         let _lock = self.lock(LockMode::Alone)?;
         // What versions before this one left.
@@ -109,7 +109,7 @@ impl Store {
         self.try_alone("busy")
     }
 
-    /// Waits until nobody else makes something.
+    /// Waits for the exclusive right to make one thing.
     pub(crate) async fn turn(&self, turn: Turn, key: &str) -> Result<File> {
         let name = turn_name(turn, key);
         loop {
@@ -120,7 +120,7 @@ impl Store {
         }
     }
 
-    /// The same, where waiting harms nobody.
+    /// The same, on a blocking thread.
     pub(crate) fn turn_now(&self, turn: Turn, key: &str) -> Result<File> {
         self.wait_for(&turn_name(turn, key), LockMode::Alone)
     }

@@ -31,7 +31,7 @@ pub(crate) fn tree_of(store: &Arc<Store>, path: &Path, limits: &ImageLimits) -> 
     }
     let _busy = store.busy_now()?;
     let _turn = store.turn_now(Turn::Tree, &before)?;
-    // Whoever had the turn before us may have been after the same image.
+    // The previous holder of the lock may have made the same tree.
     if let Some(key) = known(store, &before)? {
         return Ok(key);
     }
@@ -44,7 +44,7 @@ pub(crate) fn tree_of(store: &Arc<Store>, path: &Path, limits: &ImageLimits) -> 
     Ok(key)
 }
 
-/// Unpacks, and puts the whole tree under the hash of what was read, which is told.
+/// Unpacks the archive, stores the tree under the hash of what was read, and returns that hash.
 fn unpack(store: &Arc<Store>, file: &File, limits: &ImageLimits) -> Result<String, Failure> {
     let work = store.work()?;
     store.root.make_directory(work.join(PARTIAL), 0o755)?;

@@ -44,12 +44,12 @@ impl RootTree {
     }
 }
 
-/// Refuses what nobody meant to be a root file system.
+/// Refuses trees that are hardly meant to be a root file system.
 pub(crate) fn check_landmarks(tree: BorrowedFd<'_>) -> Result<(), Failure> {
     let there = |name: &&str| rustix::fs::statat(tree, *name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
     if LANDMARKS.iter().any(there) {
         return Ok(());
     }
-    Err("it is not a root file system: there is no bin, usr or sbin at its top; perhaps they are one directory below"
+    Err("it is not a root file system: bin, usr and sbin are missing at its top; perhaps they are one directory below"
         .into())
 }

@@ -1,7 +1,7 @@
 //! Archives made into a tree, entry by entry and layer upon layer, through a root that follows no links.
 //!
-//! Whatever is in the way of an entry is judged by whose it is. What lower layers made gives way, as it would below a layer that
-//! an engine mounts on top; what the same archive made before is an error, but for files, where the later one wins.
+//! What happens to a path that exists depends on who made it. A path of a lower layer is replaced, as an overlay would
+//! hide it; a path of the same archive is an error, except that of two files the later one wins.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::archive::{self, Kind, Meta};
 use crate::failure::Failure;
 use crate::whiteout::{Mark, OwnPaths};
 
-/// Largest id that exists in a box. Owners above it are nobody there, so they become root.
+/// Largest id that exists in a box. Files of higher ids become root's.
 const OWNER_MAX: u64 = 65534;
 /// Permission of directories that the archive does not mention.
 const PARENT_MODE: u32 = 0o755;
@@ -171,9 +171,12 @@ impl<'a> Unpacker<'a> {
         let found = self.tree.look(original).map_err(|error| refused(original, &error))?;
         let kind = found.map(|stat| FileType::from_raw_mode(stat.st_mode));
         if !matches!(kind, Some(FileType::RegularFile | FileType::Symlink)) {
-            return Err(
-                format!("{} is a link to {}, which is no earlier file", path.display(), original.display()).into()
-            );
+            return Err(format!(
+                "{} is a hard link to {}, which is not an earlier file",
+                path.display(),
+                original.display()
+            )
+            .into());
         }
         Ok(self.tree.hard_link(original, path)?)
     }

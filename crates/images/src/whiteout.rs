@@ -46,8 +46,8 @@ impl Mark {
     }
 }
 
-/// Paths that a layer made itself. Only a hash of each is kept, with a key that nobody knows: a layer can have a million paths,
-/// and each can be long.
+/// Paths that a layer made itself. Only a hash of each is kept, with a random key, because a layer can have a million
+/// long paths.
 #[derive(Debug, Default)]
 pub(crate) struct OwnPaths {
     hasher: RandomState,

@@ -23,7 +23,7 @@ pub struct ExecRequest {
     pub timeout_ms: Option<u64>,
     /// Who runs it, when not the box's own workload user.
     pub user: Option<User>,
-    /// Where its output goes, and whether it outlives whoever asked for it.
+    /// Where its output goes, and whether it outlives its caller.
     pub output: Output,
 }
 
@@ -57,9 +57,10 @@ pub enum Output {
         /// Most bytes that are kept of each of the two streams: the beginning and the end, with a gap between them.
         bytes_max: u64,
     },
-    /// The same, for a command that is not over before its output is: it ends when its main process has ended and nobody holds its
-    /// output open any more, or at once when a signal ended that process. Its deadline is for its main process alone; what it
-    /// leaves behind lives on until the box ends. Output waits for those who pace it ([`crate::Request::Pace`]).
+    /// The same, for a command that counts as running until its output is closed. It ends when its main process has
+    /// ended and no process holds its output open, or at once when a signal ended that process. Its deadline applies to
+    /// the main process alone; background processes live on until the box ends. Output waits for clients that pace it
+    /// ([`crate::Request::Pace`]).
     Held {
         /// Most bytes that are kept of each of the two streams, as of a journalled one.
         bytes_max: u64,

@@ -1,9 +1,10 @@
 //! What the agent does itself, for a caller and as the workload: files, listings, searches.
 //!
-//! A file operation is a [`crate::Program`] like any other: it runs in a child with the rights, limits and confinement of a command, has
-//! a deadline and can be killed. Instead of executing a program the child does the work. Its standard output is one length-prefixed
-//! [`Reply`], then raw bytes where the work gives some; its standard input are raw bytes where the work takes some. Whatever
-//! ends it in the middle is told by an exit code that is not 0, with the reason on standard error.
+//! A file operation is a [`crate::Program`] like any other: it runs in a child with the rights, limits and confinement
+//! of a command, has a deadline and can be killed. Instead of executing a program the child does the work. Its standard
+//! output is one length-prefixed [`Reply`], followed by raw bytes for operations that return some; its standard input
+//! is raw bytes for operations that take some. A failure after the reply is an exit code that is not 0, with the reason
+//! on standard error.
 
 mod check;
 mod detail;
@@ -27,7 +28,7 @@ pub struct FileRequest {
 /// What there is to do. All paths are inside the box.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileOp {
-    /// What is there? Answered with [`Answer::Entry`]. A link is told as a link.
+    /// Describe a file. Answered with [`Answer::Entry`]. A link itself is described, not its target.
     Stat {
         /// Of what.
         path: GuestPath,
@@ -158,7 +159,7 @@ pub enum FileOp {
     InDetail {
         /// What to do.
         op: Box<FileOp>,
-        /// Extended attributes whose name begins with this are told too.
+        /// Include extended attributes with this prefix.
         attributes: Option<String>,
     },
     /// Takes the bytes of a file as a program writes them: in place, and what is there goes first. Directories above are made.
@@ -171,7 +172,7 @@ pub enum FileOp {
         /// Extended attributes that it gets.
         attributes: Option<Attributes>,
     },
-    /// Gives something another name, in the place of what has that name, and makes the directories above it. Answered with
+    /// Rename, replacing what has the new name, and create missing parents. Answered with
     /// [`Answer::Entry`] under the new one.
     Relocate {
         /// What.
@@ -200,7 +201,7 @@ pub enum FileOp {
         path: GuestPath,
         /// Whether directories below count.
         recursive: bool,
-        /// Whether what is there after a change is told too.
+        /// Whether each change includes the changed entry.
         entries: bool,
         /// Of that, extended attributes whose name begins with this.
         attributes: Option<String>,
@@ -218,7 +219,7 @@ pub enum FileOp {
         /// Which file.
         path: GuestPath,
     },
-    /// Gives something other permission bits, or to somebody else. A link is followed. Answered with [`Answer::Entry`].
+    /// Change permission bits or owner. A link is followed. Answered with [`Answer::Entry`].
     Adjust {
         /// What.
         path: GuestPath,
@@ -229,8 +230,8 @@ pub enum FileOp {
         /// Its group, when that is to change.
         gid: Option<u32>,
     },
-    /// Everything that the box made its own, as a tar archive from which another box can be made. It goes on running meanwhile; what
-    /// whoever asks may not read is left out. Answered with [`Answer::Done`], then the archive.
+    /// Everything that the box changed, as a tar archive from which another box can be created. The box keeps running;
+    /// what the caller may not read is left out. Answered with [`Answer::Done`], then the archive.
     Save,
     /// Fills files as [`FileOp::Fill`] does, from their concatenated bytes. Files before a failing one stay. Answered with
     /// [`Answer::Entries`], in this order.
@@ -383,7 +384,7 @@ pub enum Answer {
 /// A file, directory, link or something else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its path in the box. What is not UTF-8 in it is told as U+FFFD.
+    /// Its path in the box. Invalid UTF-8 is replaced by U+FFFD.
     pub path: String,
     /// What it is.
     pub kind: EntryKind,
@@ -419,7 +420,7 @@ pub enum EntryKind {
 /// Lines of a text file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lines {
-    /// The lines, with their line ends. What is not UTF-8 is told as U+FFFD.
+    /// The lines, with their line ends. Invalid UTF-8 is replaced by U+FFFD.
     pub text: String,
     /// Number of the first of them.
     pub first: u64,
@@ -431,7 +432,7 @@ pub struct Lines {
     pub cut: Option<Cut>,
 }
 
-/// Why fewer lines are told than there are.
+/// Why an answer holds fewer lines than the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cut {
     /// There were as many as may be told.
@@ -520,7 +521,7 @@ pub enum FileErrorCode {
     Denied,
     /// It lies on something read-only.
     ReadOnly,
-    /// There is no room.
+    /// The disk or quota is full.
     NoSpace,
     /// It is larger than may be.
     TooLarge,

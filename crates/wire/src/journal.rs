@@ -118,7 +118,7 @@ pub struct EndRecord {
 pub enum Ending {
     /// It ran.
     Exited(ExecOutcome),
-    /// It could not be started, and nobody was attached any more to be told.
+    /// It could not be started, and no client was attached to receive the refusal.
     Refused(Refusal),
 }
 

@@ -64,7 +64,7 @@ pub const PORT_CONNECT_MS_MAX: u64 = 5_000;
 /// Smallest bound of a journal: the beginning, the end, and something between.
 pub const JOURNAL_BYTES_MIN: u64 = 64 << 10;
 
-/// Bound of a journal when nobody names one.
+/// Default bound of a journal.
 pub const JOURNAL_BYTES_DEFAULT: u64 = 16 << 20;
 
 /// Largest bound of a journal.
@@ -100,22 +100,22 @@ pub const REPLY_BYTES_MAX: usize = 8 << 20;
 /// Largest reason on standard error that is read of a file operation that broke off.
 pub const REASON_BYTES_MAX: usize = 4 << 10;
 
-/// Entries of a directory that are told at once.
+/// Entries of a directory in one answer.
 pub const ENTRIES_MAX: u32 = 10_000;
 
 /// Levels that a listing goes down.
 pub const DEPTH_MAX: u32 = 64;
 
-/// Lines of a file that are told at once.
+/// Lines of a file in one answer.
 pub const LINES_MAX: u32 = 100_000;
 
-/// Bytes of text that are told at once.
+/// Bytes of text in one answer.
 pub const TEXT_BYTES_MAX: u32 = 4 << 20;
 
 /// Files or lines that a search finds.
 pub const MATCHES_MAX: u32 = 10_000;
 
-/// Characters of a matching line that are told.
+/// Characters of a matching line in an answer.
 pub const MATCH_CHARS_MAX: usize = 500;
 
 /// Longest pattern of a search.

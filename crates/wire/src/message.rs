@@ -59,7 +59,7 @@ pub enum Request {
     },
 }
 
-/// Up to where somebody has taken the output of an exec.
+/// How far a client has read the output of an exec.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadPosition {
     /// Bytes of standard output, or of the terminal.

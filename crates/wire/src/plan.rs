@@ -49,7 +49,7 @@ pub struct Plan {
     pub memory: Memory,
     /// Which of the descriptors sent with the plan is the listening socket.
     pub listener: DescriptorIndex,
-    /// Files of v1 cgroups for the agent; whoever writes `0` to one is in it, and so is everything that it starts.
+    /// Files of v1 cgroups for the agent; a process that writes `0` to one joins it, and so do its children.
     pub entrances: Vec<DescriptorIndex>,
     /// The directory in which the agent keeps the output of journalled execs, where the box has one.
     pub journal: Option<DescriptorIndex>,
@@ -66,12 +66,12 @@ pub struct ModeGuard {
     pub file_ops: Vec<Vec<u8>>,
 }
 
-/// Everything the agent needs where somebody else has made the container: it is the first process of an engine's container, with
-/// namespaces, a root and limits that it did not make, and without any right to change them. What it can still do is done: the
-/// same loss of rights for itself and for every command, and a look at what was promised.
+/// What the agent needs in an engine's container. There it is the first process, with namespaces, a root and limits
+/// that the engine made and that it may not change. It still drops its own rights and those of every command, and
+/// checks what the engine promised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerSetup {
-    /// Who every command is; the agent too, where it cannot be somebody else.
+    /// The user of every command, and of the agent where it cannot change its ids.
     pub workload: User,
     /// Who the agent is, where root of the container starts it: it keeps what it needs to start commands and to end them, and is dialled by
     /// root alone.
@@ -104,20 +104,20 @@ pub struct ContainerSetup {
     pub journal_in_box: Option<GuestPath>,
     /// What ends the box besides the host's explicit word.
     pub lifeline: Lifeline,
-    /// Which of the descriptors sent along ends with the maker. The stream over which this was sent has a name that the workload can
-    /// see as long as it is open; without one of these it is kept all the same.
+    /// Which of the sent descriptors is closed when the process that creates the box ends. With it the agent closes the
+    /// stream of this message, whose name the workload could see; without it the stream stays open.
     pub maker: Option<DescriptorIndex>,
-    /// What keeps everybody here from ever getting a capability.
+    /// What keeps every process of the box from gaining a capability.
     pub bounding: Bounding,
 }
 
-/// What keeps everybody in a container from ever getting a capability.
+/// What keeps every process of a container from gaining a capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bounding {
-    /// There is none to get: the bounding set is empty.
+    /// The bounding set is empty.
     Empty,
-    /// `no_new_privs`: no program gets more than whoever starts it has, and the agent has nothing. For houses that let nobody empty
-    /// their bounding set.
+    /// `no_new_privs`: no program gains more than its caller has, and the agent has nothing. For hosts where the
+    /// bounding set cannot be emptied.
     Inert,
 }
 
@@ -199,7 +199,7 @@ pub enum Storage {
 pub enum Root {
     /// An empty directory of the storage, to be filled by steps.
     Empty,
-    /// This tree as it is. It holds every place on which a step mounts something, and nobody ever writes to it.
+    /// This tree, unchanged. It has a mount point for every step that mounts something, and is never written to.
     Tree(TreeIndex),
     /// An overlay with this tree below and the storage above.
     Overlay(TreeIndex),
@@ -217,7 +217,7 @@ pub enum Step {
         /// Owner.
         owner: User,
     },
-    /// Give a directory that is there to somebody, but not what is in it.
+    /// Change the owner of an existing directory, but not of its content.
     Own {
         /// Which.
         path: GuestPath,
@@ -231,7 +231,7 @@ pub enum Step {
         /// What it says.
         target: String,
     },
-    /// Write a small file in the place of what has its name.
+    /// Write a small file, replacing what has its name.
     File {
         /// Where.
         path: GuestPath,

@@ -38,7 +38,7 @@ impl Input {
     /// Takes frames until one has to wait, or none is left. An error means that a frame made no sense.
     pub(super) fn take_from(&mut self, inbox: &mut Inbox, child: &mut Spawned) -> io::Result<()> {
         loop {
-            // What was taken is passed on at once, because frames that already lie in the inbox wake nobody.
+            // Feed received bytes at once: frames that are already in the inbox cause no further `poll` event.
             self.feed(child);
             if self.is_waiting() {
                 return Ok(());
@@ -64,7 +64,7 @@ impl Input {
                 Ok(count) => drop(self.bytes.drain(..count)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                // The command closed its input: what remains is for nobody.
+                // The command closed its input, so the rest is dropped.
                 Err(_) => {
                     self.bytes.clear();
                     child.stdin = None;

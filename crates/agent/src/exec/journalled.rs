@@ -18,7 +18,7 @@ use crate::outbox::{Outbox, StreamRead};
 /// processes that it left behind write, which may never stop.
 const LAST_WORDS_BYTES_MAX: u64 = 4 << 20;
 
-/// A journal and whoever follows it.
+/// A journal and the clients that follow it.
 #[derive(Debug)]
 pub(super) struct Journalled {
     recorder: Recorder,
@@ -170,8 +170,8 @@ impl Journalled {
         }
     }
 
-    /// Writes how the exec ended and leaves what is to be told to those who listen. A refusal that somebody hears is not written:
-    /// nothing ran, so there is nothing to remember.
+    /// Writes how the exec ended and queues the last messages for the attached clients. A refusal that a client
+    /// receives is not written: nothing ran, so there is nothing to remember.
     pub(super) fn finish(
         mut self,
         directory: &OwnedFd,
@@ -182,7 +182,7 @@ impl Journalled {
         self.attachments.retain(|attachment| attachment.stream.is_some() && !attachment.is_deaf);
         if matches!(ending, Ending::Exited(_)) || self.attachments.is_empty() {
             let record = EndRecord { ending: ending.clone(), stdout_bytes, stderr_bytes };
-            // With a full disk the end is known only to those who listen; whoever comes later finds neither exec nor record.
+            // With a full disk only the attached clients learn the end; later ones find neither exec nor record.
             let _ = self.recorder.end(directory, &record);
         }
         let last = match ending {
@@ -210,8 +210,8 @@ impl Attachment {
         }
     }
 
-    /// Reads what was sent. While input waits nothing is read, so that whoever sends too much has to wait; but of one that hung
-    /// up, which can send no more, all that is left is taken, because its socket would keep waking us.
+    /// Reads what the client sent. While input waits nothing is read, which slows down a client that sends too much.
+    /// After a hang-up the rest is read anyway, because an unread socket would keep waking the poll loop.
     fn receive(&mut self, input: &Input) {
         let Some(stream) = &self.stream else { return };
         let over = if input.is_waiting() {
@@ -243,7 +243,7 @@ impl Attachment {
     fn flush(&mut self) {
         let Some(stream) = &self.stream else { return };
         if self.outbox.flush(stream, |_| None).is_err() {
-            // Nobody reads any more, but what was sent before may still have to be read.
+            // The client stopped reading, but what it sent earlier may still have to be read.
             self.is_deaf = true;
             self.outbox = Outbox::default();
         }
@@ -305,7 +305,7 @@ mod tests {
         let mut child = Spawned { stdout: Some(read), ..child() };
         for _ in 0..10_000 {
             write.write_all(b"x").unwrap();
-            assert!(journalled.move_output(&opened, &mut child, false), "it is taken although nobody reads");
+            assert!(journalled.move_output(&opened, &mut child, false), "output is taken although no client reads");
             journalled.report(Some(7));
         }
         let mut partings = journalled.finish(&opened, Some(7), refused());

@@ -70,9 +70,9 @@ pub(crate) struct Exec {
 /// Where output goes and input comes from.
 #[derive(Debug)]
 enum Audience {
-    /// Whoever asked, and nobody else.
+    /// The caller alone.
     Caller(Caller),
-    /// The journal, and whoever follows it.
+    /// The journal, and the clients that follow it.
     Journal(Journalled),
 }
 
@@ -146,7 +146,7 @@ impl Exec {
         match &mut self.audience {
             Audience::Caller(_) => {
                 let message =
-                    format!("exec {id} sends its output to whoever started it; only journalled ones can be followed");
+                    format!("exec {id} streams to the caller that started it; only journalled execs can be followed");
                 refuse(stream, RefusalCode::BadRequest, message)
             }
             Audience::Journal(journalled) => match journalled.attach(stream, inbox) {
@@ -159,7 +159,7 @@ impl Exec {
         }
     }
 
-    /// Lets the output of a held exec wait for whoever is at the other end. On a refusal the stream comes back for the answer.
+    /// Makes the output of a held exec wait for the client of `stream`. A refusal returns the stream for the answer.
     pub(crate) fn pace(
         &mut self,
         stream: OwnedFd,
@@ -184,7 +184,7 @@ impl Exec {
         }
     }
 
-    /// What can be told of it to whoever asks for a list.
+    /// The entry for a list of running execs.
     pub(crate) fn listed(&self) -> RunningExec {
         RunningExec { id: self.request.id.clone(), pid: self.told_pid(), stdin_open: self.input.is_open(&self.child) }
     }
@@ -269,7 +269,7 @@ impl Exec {
 
     /// The main process was reaped.
     pub(crate) fn on_reaped(&mut self, reaped: Reaped) {
-        // Where a reaper stands between, its own end says nothing; but without it nobody will tell of the command's.
+        // The main process may be a reaper, whose own status says nothing. Without it the command's status is lost too.
         if self.ended.is_none() {
             self.read_status();
             self.ended.get_or_insert(Ended { reaped, wall: self.started.elapsed() });
@@ -330,7 +330,7 @@ impl Exec {
             (Audience::Journal(journalled), Some(directory)) => {
                 journalled.move_output(directory, &mut self.child, ends_now)
             }
-            // A journalled exec is not started where there is no journal.
+            // A journalled exec does not start without a journal.
             (Audience::Journal(_), None) => true,
             (Audience::Caller(caller), _) => caller.move_output(&mut self.child).unwrap_or_else(|_| {
                 self.caller_left();
@@ -339,7 +339,7 @@ impl Exec {
         }
     }
 
-    /// Whoever asked is gone, and with them the reason to go on.
+    /// The caller is gone, so a streamed exec has no reason to go on.
     fn caller_left(&mut self) {
         if let Audience::Caller(caller) = &mut self.audience {
             caller.gone = true;

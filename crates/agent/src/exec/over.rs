@@ -1,4 +1,4 @@
-//! When a command is over, and what is told of it then.
+//! When a command is over, and what the agent reports then.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Those for whom the output of a held command waits, so that whoever reads all of it gets all of it.
+//! Clients that pace a held command: its output waits for them, so that they can read all of it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -21,18 +21,18 @@ pub(super) struct Pacing {
     first: First,
 }
 
-/// Whether somebody has come.
+/// Whether a first client has attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum First {
-    /// Nobody yet, and nobody is needed.
+    /// None has, and none is needed.
     Unneeded,
-    /// Nobody yet, and until then somebody may.
+    /// None has; output waits for one until this instant.
     ExpectedUntil(Instant),
-    /// Somebody has, or nobody did in time.
+    /// One has, or the wait for it is over.
     Past,
 }
 
-/// One stream that tells how far somebody is.
+/// A stream on which a client reports how far it has read.
 #[derive(Debug)]
 struct Pacer {
     stream: OwnedFd,
@@ -48,7 +48,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Nobody holds anything back.
+    /// No client holds anything back.
     pub(super) const BOTH: Self = Self { stdout: true, stderr: true };
 }
 
@@ -156,14 +156,14 @@ mod tests {
         assert_eq!(pacing.room((150, 0)), Room::BOTH);
         drop(first);
         pacing.hear();
-        assert_eq!(pacing.room((u64::MAX, u64::MAX)), Room::BOTH, "nobody is left to wait for");
+        assert_eq!(pacing.room((u64::MAX, u64::MAX)), Room::BOTH, "no client is left to wait for");
     }
 
     #[test]
     fn the_first_one_is_waited_for_a_while() {
         let mut pacing = Pacing::new(200);
         pacing.note((99, 99));
-        assert_eq!((pacing.room((99, 99)), pacing.wake_at()), (Room::BOTH, None), "nobody is needed");
+        assert_eq!((pacing.room((99, 99)), pacing.wake_at()), (Room::BOTH, None), "no client is needed");
         pacing.note((100, 0));
         assert_eq!(pacing.room((100, 0)), Room { stdout: false, stderr: true });
         assert!(pacing.wake_at().is_some());

@@ -279,7 +279,7 @@ mod tests {
         let mut place = TestRecorder::new();
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
         assert_eq!(place.take(&read), StreamRead::Nothing);
-        assert!(place.segments().is_empty(), "nothing was written, so there is no file");
+        assert!(place.segments().is_empty(), "no file without output");
         let mut write = fs::File::from(write);
         write.write_all(b"0123456789").unwrap();
         assert_eq!(place.take(&read), StreamRead::Some);

@@ -29,7 +29,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// The agent's ends of a started command.
 #[derive(Debug)]
 pub(crate) struct Spawned {
-    /// The command, or the reaper above it where there is no cgroup.
+    /// The command, or its reaper on a host without cgroups.
     pub(crate) pid: i32,
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: Option<OwnedFd>,
@@ -71,7 +71,7 @@ pub(crate) struct Beside {
     pub(crate) verdict: OwnedFd,
 }
 
-/// Starts a command in its tree. Whether it could be executed is told later, by `verdict`.
+/// Starts a command in its tree. `verdict` reports later whether it could be executed.
 pub(crate) fn spawn(request: &ExecRequest, tree: &Tree, prepared: &Prepared) -> io::Result<Spawned> {
     let image = Image::new(request, prepared.workload)?;
     let (mut ours, theirs) = open_streams(request, tree.cgroup().is_none())?;
@@ -140,7 +140,7 @@ pub(crate) fn read_verdict(bytes: [u8; 8], request: &ExecRequest) -> Refusal {
             (RefusalCode::BadRequest, "user: every command of this box has the user of the box".to_owned())
         }
         (STAGE_CONFINE, Errno::INVAL) if request.user.is_some() => {
-            (RefusalCode::BadRequest, "user: nobody in this box has that id; ask for 0, or for no user".to_owned())
+            (RefusalCode::BadRequest, "user: this box does not map that id; use 0 or leave the field out".to_owned())
         }
         (STAGE_FORK, _) => (RefusalCode::OutOfProcesses, format!("no process could be started: {}", describe(errno))),
         _ => (RefusalCode::Internal, format!("the command could not be confined: {}", describe(errno))),
@@ -261,7 +261,7 @@ fn nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(descriptor, flags | OFlags::NONBLOCK)?)
 }
 
-/// The child's whole life before the program takes over. Every failure is told and ends it.
+/// Runs in the child until it executes the program. Every failure is reported and ends the child.
 fn run_child(image: &Image<'_>, mut ends: ChildEnds, prepared: &Prepared) -> ! {
     sys::unblock_signals();
     match ends.status.take() {
@@ -327,7 +327,8 @@ fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! 
     }
     if let Some(request) = image.request {
         if prepared.callers == Callers::Root {
-            // Whoever ends it may not see it.
+            // A container may hide this process from the one that kills its tree; then the kernel ends it with its
+            // parent.
             let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
         }
         if let Err(error) = setup::install(&prepared.mode_guard.file_ops) {
@@ -354,7 +355,7 @@ fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! 
 }
 
 /// Does the one file operation that has more than the three streams: a look at everything that the box owns, also where its user may not go.
-/// Nobody may look into who has that, not even who has the same rights.
+/// Such a process may not be inspected, not even by one with the same rights.
 fn save(request: &FileRequest, storage: &Storage) -> i32 {
     if rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
         return 126;

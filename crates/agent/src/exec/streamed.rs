@@ -1,4 +1,4 @@
-//! An exec whose output goes to whoever asked for it, and which ends with them.
+//! An exec whose output goes to the caller, and which ends with the caller.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use super::spawn::Spawned;
 use super::{TERMINAL_BYTES, TURNS_MAX};
 use crate::outbox::{Outbox, Source, StreamRead};
 
-/// Whoever asked for a streamed exec.
+/// The caller of a streamed exec.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) stream: OwnedFd,
@@ -91,7 +91,7 @@ impl Caller {
                 Ok(StreamRead::Some) => any = true,
                 Ok(StreamRead::Nothing) => {}
                 Ok(StreamRead::End) | Err(_) => {
-                    // Nobody holds the terminal open: the command is ending. Its input has nowhere to go.
+                    // The terminal has no open descriptor left: the command is ending, and its input has nowhere to go.
                     child.terminal = None;
                 }
             }

@@ -42,7 +42,7 @@ enum TreeHolder {
 enum Sight {
     /// The agent, which sees all that it has to.
     Own,
-    /// Somebody who is who commands are: a container may let nobody but themselves see their processes.
+    /// A process with the ids of the commands: a container may hide a user's processes from all others.
     Of(User),
 }
 
@@ -90,7 +90,7 @@ impl Tree {
         self.cgroup().is_some_and(|cgroup| members_of(cgroup).is_ok_and(|members| members.contains(&pid)))
     }
 
-    /// Kills every process of the tree. `top` is the reaper where there is no cgroup.
+    /// Kills every process of the tree. `top` is the reaper if the box has no cgroup.
     pub(crate) fn kill(&self, top: i32) {
         match &self.place {
             TreeHolder::Cgroup { directory, .. } => drop(write_at(directory, "cgroup.kill", b"1")),

@@ -12,7 +12,7 @@ use super::place::by_descriptor;
 /// Room for all names of one file, as much as the system gives.
 const NAMES_BYTES: usize = 64 << 10;
 
-/// Gives a file these attributes, and takes away those of before that begin the same way.
+/// Replaces all attributes with the prefix by these.
 pub(super) fn replace(file: &impl AsFd, attributes: &Attributes) -> Result<()> {
     let path = by_descriptor(file);
     for name in names(&path, &attributes.prefix) {

@@ -15,13 +15,13 @@ use super::place::{FileTree, OpenedPath, reopen};
 /// How much is read of a file that names users or groups.
 const NAMES_BYTES_MAX: u64 = 1 << 20;
 
-/// Room in a reply for what is not text.
+/// Bytes of a reply that each detail may need besides its text.
 const DETAIL_BYTES: usize = 96;
 
-/// Adds to entries what else there is to tell.
+/// Adds the requested details to entries.
 pub(super) struct Teller<'a> {
     place: &'a FileTree,
-    /// Attributes that begin like this are told.
+    /// Report attributes with this prefix.
     attributes: Option<&'a str>,
     users: HashMap<u32, String>,
     groups: HashMap<u32, String>,
@@ -79,7 +79,7 @@ fn target(found: &OpenedPath) -> Option<LinkTarget> {
     Some(LinkTarget { path, kind: kind(&stat), mode: stat.st_mode & 0o7777 })
 }
 
-/// What a file of the system calls its numbers. What cannot be read names nobody.
+/// The names of ids in a file like `/etc/passwd`. An unreadable file has none.
 fn names(path: &str) -> HashMap<u32, String> {
     let opened = || {
         let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;

@@ -52,7 +52,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Puts it in the place of whatever is there, unless that is a directory. It is given back when that cannot be.
+    /// Renames the draft over the file of that name, unless a directory has it. An error returns the draft.
     pub(super) fn replace(mut self, name: &OsStr) -> std::result::Result<File, (Errno, Self)> {
         match self.try_replace(name) {
             Ok(()) => self.placed(),
@@ -102,7 +102,7 @@ impl<'a> Draft<'a> {
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // Nobody can be told, and it is only in the way.
+            // A drop cannot report errors, and the draft is only a leftover.
             let _ = rustix::fs::unlinkat(self.directory, name, AtFlags::empty());
         }
     }

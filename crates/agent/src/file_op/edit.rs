@@ -27,7 +27,8 @@ use replaced::{Mismatch, Near, replaced};
 /// How often an edit starts again because the file became another one.
 const TRIES_MAX: u32 = 200;
 
-/// How often an edit asks for a lock that somebody else has, and how long it waits in between: 10 seconds in all.
+/// How often an edit tries to take a lock that another process holds, and how long it pauses in between: 10 seconds in
+/// all.
 const LOCK_TRIES_MAX: u32 = 2000;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -69,7 +70,7 @@ fn try_edit(place: &FileTree, path: &GuestPath, change: &Change<'_>) -> Result<O
     }
 }
 
-/// Waits until no other edit has the file. It is given up when the file is closed.
+/// Waits until no other edit holds the file. Closing the file releases the lock.
 fn lock(file: &File, path: &GuestPath) -> Result<(), FileError> {
     for _ in 0..LOCK_TRIES_MAX {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {

@@ -34,7 +34,7 @@ pub(super) fn read(
     let sent = || -> io::Result<()> {
         output.reply(&Ok(Answer::Entry(entry)))?;
         file.seek(SeekFrom::Start(offset))?;
-        // Between files the kernel moves what it has, without a copy of ours.
+        // Between two files the kernel copies the data, without a buffer in this process.
         let mut pipe = File::from(rustix::stdio::stdout().try_clone_to_owned()?);
         io::copy(&mut file.take(bytes_max.unwrap_or(u64::MAX)), &mut pipe).map(drop)
     };
@@ -67,8 +67,8 @@ pub(super) fn rename(place: &FileTree, from: &GuestPath, to: &GuestPath, replace
     put(place, from, &place.parent(from)?, to, &place.parent(to)?, replace)
 }
 
-/// Gives something another name, in the place of what has that name. What is missing above it is made, but for nothing that is not
-/// there.
+/// Renames a file or directory and replaces what has the new name. Missing parents are created, but only if `from`
+/// exists.
 pub(super) fn relocate(place: &FileTree, from: &GuestPath, to: &GuestPath) -> Result<Entry, FileError> {
     place.find_itself(from)?;
     put(place, from, &place.parent(from)?, to, &place.parent_made(to)?, true)

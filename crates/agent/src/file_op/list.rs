@@ -39,7 +39,7 @@ pub(super) fn list(place: &FileTree, path: &GuestPath, depth: u32, entries_max: 
             listing.add(entry);
         }
         if item.may_be_directory() && walk.depth() < depth as usize {
-            // What cannot be entered is told and has nothing in it: that it may not be read, or is gone, is no reason to say nothing.
+            // A directory that cannot be read, or that is gone by now, is listed without content.
             let _ = walk.enter(&item.name);
         }
     }
@@ -60,7 +60,7 @@ fn look(directory: BorrowedFd<'_>, name: &CStr, told: String) -> Option<Entry> {
 
 /// The first entries by path, as many as fit.
 struct Listing {
-    /// By path, and by turn: two paths can look the same when they are told.
+    /// By path and sequence number: two paths can read alike after lossy conversion to UTF-8.
     entries: BTreeMap<(String, u64), Entry>,
     turn: u64,
     bytes: usize,

@@ -75,7 +75,7 @@ impl Sum {
     fn add(&mut self, stat: &Stat) {
         let several = stat.st_nlink > 1 && FileType::from_raw_mode(stat.st_mode) != FileType::Directory;
         if several && self.linked.len() >= LINKED_MAX {
-            // Better too little, which is told, than the same file twice.
+            // Better to miss some, and to say so, than to count one file twice.
             self.partial = true;
             return;
         }

@@ -51,7 +51,7 @@ pub(crate) fn run(request: &FileRequest, storage: Option<&Storage>) -> i32 {
         Ok(AnswerTiming::Now(answer)) => i32::from(output.reply(&Ok(answer)).is_err()),
         Ok(AnswerTiming::Before(Ok(()))) => 0,
         Ok(AnswerTiming::Before(Err(error))) => {
-            // Nobody can be told when that fails.
+            // A failure to write this message cannot be reported anywhere.
             let _ = rustix::io::write(rustix::stdio::stderr(), error.to_string().as_bytes());
             1
         }
@@ -59,7 +59,7 @@ pub(crate) fn run(request: &FileRequest, storage: Option<&Storage>) -> i32 {
     }
 }
 
-/// When the answer is told.
+/// When the answer is sent.
 enum AnswerTiming {
     /// It is this one, and all there is.
     Now(Answer),
@@ -173,7 +173,7 @@ impl Write for Output {
     }
 }
 
-/// How something is told that lies below a path.
+/// The name in an answer for something below a path.
 fn told_path(path: &GuestPath, below: &[u8]) -> String {
     let below = String::from_utf8_lossy(below);
     match path.as_str() {

@@ -46,7 +46,7 @@ impl FileTree {
         Ok(Self { named: root.clone(), root: found.real, owner: None })
     }
 
-    /// The same tree, in which what is made is given to somebody.
+    /// The same tree, in which new files and directories belong to `owner`.
     pub(super) fn on_behalf(&self, owner: User) -> Self {
         Self { named: self.named.clone(), root: self.root.clone(), owner: Some(owner) }
     }
@@ -172,7 +172,7 @@ pub(super) fn by_descriptor(object: &impl AsFd) -> String {
 fn make_directory(above: &OpenedPath, name: &str, path: &GuestPath) -> Result<bool, FileError> {
     match rustix::fs::mkdirat(&above.object, name, DIRECTORY_MODE) {
         Ok(()) => Ok(true),
-        // It was not there when it was looked for: somebody else was faster, or a link to nothing has that name.
+        // It was missing a moment ago: another process was faster, or a dangling link has that name.
         Err(Errno::EXIST) => Ok(false),
         Err(error) => Err(file_error(path.as_str(), error)),
     }

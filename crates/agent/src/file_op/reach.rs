@@ -17,7 +17,7 @@ pub(super) fn reach(place: &FileTree, path: &GuestPath) -> Result<(), FileError>
             found => break found?,
         }
     };
-    // Whoever makes something in a directory goes through it; to fill a file, that is not needed.
+    // Creating something in a directory needs the right to search it; filling a file does not.
     let wanted = if nearest == *path { Access::WRITE_OK } else { Access::WRITE_OK | Access::EXEC_OK };
     rustix::fs::accessat(CWD, by_descriptor(&found), wanted, AtFlags::EACCESS)
         .map_err(|error| file_error(path.as_str(), error))

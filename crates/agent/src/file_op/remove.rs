@@ -11,7 +11,7 @@ use super::place::FileTree;
 use super::tree::{Mounts, Resume, Step, Walk, open_below};
 use super::{file_error, told_path};
 
-/// How often something that somebody puts into a directory meanwhile is removed too.
+/// How often to retry a directory into which other processes put new entries meanwhile.
 const AGAIN_MAX: u32 = 64;
 
 /// Removes what a path names; of a link, the link.

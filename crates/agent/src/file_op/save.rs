@@ -1,7 +1,7 @@
-//! Everything that a box made its own, as an archive from which another box can be made.
+//! Archives everything that a box changed, so that another box can be created from it.
 //!
-//! The box goes on meanwhile: what disappears is left out, and what changes is saved as it was at one moment or another. Left out
-//! are also sockets, devices, what is mounted, and what whoever asks may not read.
+//! The box keeps running: files that disappear are left out, and a file that changes is saved in the state of some
+//! moment. Sockets, devices, mounts and files that the caller may not read are left out too.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
@@ -22,9 +22,9 @@ use super::tree::{Mounts, Resume, Step, Walk, open_below};
 use super::{AnswerTiming, Output, file_error};
 use crate::snapshot::{ATTRIBUTE, END, EXTENTS, Extents, PLACES, ROOT, Storage, UPPER, attribute_text, is_kept};
 
-/// Parts of one file that are told; small holes are filled where there are more.
+/// Data extents recorded per file; a file with more gets its small holes filled.
 const PARTS_MAX: usize = 4096;
-/// Holes that are smaller than this are not worth telling.
+/// Smaller holes are not worth an entry.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
 /// Room for all names of a file's attributes, as much as the system gives.
 const NAMES_BYTES: usize = 64 << 10;
@@ -106,7 +106,7 @@ impl<W: Write> Saving<'_, W> {
                 add_link(&mut self.archive, header(&stat, EntryType::Symlink, 0), as_path(path), target.to_bytes())
             }
             FileType::Fifo => self.add_node(&stat, EntryType::Fifo, path),
-            // What an overlay puts in the place of something below that was removed.
+            // An overlay marks a removed entry of a lower layer with this device.
             FileType::CharacterDevice if stat.st_rdev == 0 => self.add_node(&stat, EntryType::Char, path),
             _ => Ok(()),
         }
@@ -159,7 +159,7 @@ impl<W: Write> Saving<'_, W> {
     }
 }
 
-/// Whether what could not be read is left out: it is gone, or something else by now, or somebody else's.
+/// Whether an unreadable entry is left out: it is gone, was replaced, or belongs to another user.
 fn is_passed_over(error: &io::Error) -> bool {
     let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::INVAL];
     let not_ours = [Errno::ACCESS, Errno::PERM, Errno::XDEV];

@@ -1,7 +1,8 @@
 //! Files by their names, and lines by what they say.
 //!
-//! Both walk a tree that somebody else may be changing. Directories are entered from the one that was opened first, through no
-//! link, so that a walk cannot be led elsewhere; files are opened in the directory in which they were found.
+//! Both walk a tree that other processes may be changing. Directories are opened relative to the first one and never
+//! through a link, so that a walk cannot be led elsewhere; files are opened relative to the directory in which they
+//! were found.
 
 mod folder;
 mod glob;
@@ -19,7 +20,7 @@ use box_wire::limits::REPLY_BYTES_MAX;
 pub(super) use glob::glob;
 pub(super) use grep::{Question, grep};
 
-/// Bytes of text that an answer may hold, with room for what is told besides.
+/// Bytes of text that an answer may hold; the rest of the reply is room for its other fields.
 const ANSWER_BYTES_MAX: usize = REPLY_BYTES_MAX - (1 << 20);
 
 /// The path of something below `path`, as the caller knows it.

@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// So much of the beginning decides whether a file is text.
 const HEAD_BYTES: usize = 8 << 10;
 
-/// So much is read behind the last line that is told, to count the others.
+/// Bytes to read behind the last returned line in order to count the remaining lines.
 const COUNT_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn lines(

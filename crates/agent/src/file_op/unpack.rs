@@ -105,7 +105,7 @@ impl Unpacking<'_> {
         let wrong = path.starts_with(b"/") || path.contains(&0) || names.iter().any(|name| *name == "..");
         if wrong || path.len() > PATH_BYTES_MAX {
             let shown: String = String::from_utf8_lossy(path).chars().take(120).collect();
-            return Err(self.bad(&format!("{shown:?} is no path below a directory")));
+            return Err(self.bad(&format!("{shown:?} is not a path below the directory")));
         }
         Ok(names)
     }

@@ -1,7 +1,8 @@
-//! Tells of changes in a tree, as long as somebody listens.
+//! Reports changes in a tree as long as a client reads them.
 //!
-//! The system tells of each directory by itself, so there is a watch on each. A new directory gets one when it is told of; what
-//! came into it before that is told as new then, perhaps twice. Whatever cannot be told is told as missed.
+//! inotify reports on single directories, so each one has a watch. A new directory gets one when its creation is
+//! reported; entries that it got before are then reported as new, perhaps twice. Changes that cannot be reported count
+//! as missed.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -33,7 +34,7 @@ const CHANGES_MAX: usize = 65_536;
 /// Room for what the system tells at once.
 const EVENTS_BYTES: usize = 16 << 10;
 
-/// What is told of things in a directory.
+/// Events about the entries of a directory.
 const OF_ITEMS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MODIFY)
     .union(WatchFlags::ATTRIB)
@@ -42,7 +43,7 @@ const OF_ITEMS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::ONLYDIR);
 
-/// What is told of the watched directory itself.
+/// Events about the watched directory itself.
 const OF_ITSELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF);
 
 pub(super) fn watch(
@@ -83,7 +84,7 @@ fn detail(place: &FileTree, teller: &Teller<'_>, change: &Change) -> Option<Deta
     Some(teller.detail(entry))
 }
 
-/// Waits until there is something to tell; not when nobody listens any more.
+/// Waits for an event; returns false when the reader is gone.
 fn wait(inotify: &OwnedFd) -> io::Result<bool> {
     let stdout = rustix::stdio::stdout();
     let mut both = [PollFd::new(inotify, PollFlags::IN), PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
@@ -98,14 +99,15 @@ struct Watcher<'a> {
     place: &'a FileTree,
     /// What is watched.
     path: GuestPath,
-    /// Its real name in the directory that is watched for it, when it is no directory.
+    /// Its real name in the watched directory, if the watched path is a file.
     only: Option<OsString>,
     recursive: bool,
     moves: Moves,
     inotify: OwnedFd,
     /// From the top to the directory of each watch.
     directories: HashMap<i32, Vec<u8>>,
-    /// A directory that lost its name, and by what the new one is recognised, which is told next if there is one.
+    /// A directory that lost its name, with the cookie by which the event of its new name is recognized. That event, if
+    /// any, follows directly.
     moved: Option<(u32, Vec<u8>)>,
     changes: Vec<Change>,
     ended: bool,
@@ -119,14 +121,14 @@ struct Happened {
     name: Option<Vec<u8>>,
 }
 
-/// How the two names of a move are told.
+/// How the two halves of a move are reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moves {
     Alike,
     Apart,
 }
 
-/// Whether what is found in a directory is told as new.
+/// Whether entries found in a directory are reported as new.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Discovery {
     Reported,
@@ -134,7 +136,7 @@ enum Discovery {
 }
 
 impl Moves {
-    /// What a half of a move is told as.
+    /// The reported kind of one half of a move.
     fn of(self, half: ChangeKind) -> ChangeKind {
         if self == Self::Apart { half } else { ChangeKind::Renamed }
     }
@@ -167,7 +169,7 @@ impl<'a> Watcher<'a> {
         Ok(watcher)
     }
 
-    /// Passes on what the system tells, until nothing more is to come or nobody listens.
+    /// Passes on events until the watch ends or the reader is gone.
     fn tell_all(
         mut self,
         output: &mut Output,
@@ -288,7 +290,7 @@ impl<'a> Watcher<'a> {
             }
             open_below(&top, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW, Mounts::Enter).ok()
         });
-        // What cannot be opened is gone by now, which is told too, or may not be read.
+        // What cannot be opened is gone, which has an event of its own, or may not be read.
         let Some(directory) = opened else { return };
         if self.add(directory, path, found).is_err() {
             self.miss();

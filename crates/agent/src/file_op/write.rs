@@ -61,7 +61,7 @@ impl Writing<'_> {
         };
         let draft = self.fill(draft, Some(self.mode.unwrap_or(mode)), input)?;
         match draft.replace(&spot.name) {
-            // It is mounted there, or belongs to somebody else in a shared directory.
+            // The target is a mount point, or belongs to another user in a directory with the sticky bit.
             Err((Errno::BUSY | Errno::ACCESS | Errno::PERM | Errno::XDEV, mut draft)) => {
                 draft.file.seek(SeekFrom::Start(0)).map_err(|error| self.failed(error))?;
                 self.overwrite(&old, u64::MAX, &mut draft.file)
@@ -176,9 +176,9 @@ impl Writing<'_> {
     }
 }
 
-/// Takes away what was written before something went wrong.
+/// Removes what was written before the failure.
 fn undo(file: &File, offset: u64, new: Option<&Spot>) {
-    // What went wrong is told; that this did too would help nobody.
+    // The caller already gets the first error; a second one would not help.
     let _ = match new {
         Some(spot) => rustix::fs::unlinkat(&spot.directory, &spot.name, AtFlags::empty()),
         None => rustix::fs::ftruncate(file, offset),

@@ -8,7 +8,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 /// How much is taken at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// One direction of a connection. It holds one chunk at most, so whoever does not read slows whoever writes and nobody else.
+/// One direction of a connection. It holds one chunk at most, so a slow reader slows only its own writer.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     bytes: Vec<u8>,
@@ -44,12 +44,12 @@ impl Flow {
         self.over
     }
 
-    /// Whether it is over because nobody takes it.
+    /// Whether it ended because its reader is gone.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Nobody will take anything more.
+    /// Drops what was not sent: the reader is gone.
     pub(super) fn give_up(&mut self) {
         (self.bytes, self.sent) = (Vec::new(), 0);
         (self.over, self.broken) = (true, true);

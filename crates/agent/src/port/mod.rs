@@ -69,7 +69,7 @@ pub(crate) enum Next {
 }
 
 impl Port {
-    /// A connection for whoever asked on this stream.
+    /// A connection for the caller at the other end of this stream.
     pub(crate) fn new(number: NonZeroU16, stream: OwnedFd, inbox: Inbox) -> Self {
         let outgoing = Flow::starting_with(inbox.into_rest());
         let phase = Phase::Trying { place: 0 };
@@ -87,7 +87,7 @@ impl Port {
             Phase::Trying { .. } => {}
             Phase::Connecting { socket, .. } => {
                 add(socket.as_fd(), PollFlags::OUT);
-                // Without any wish: that the host is gone is told all the same.
+                // No events: `poll` reports a host that hung up anyway.
                 add(self.stream.as_fd(), PollFlags::empty());
             }
             Phase::Open { socket } => {

@@ -124,7 +124,7 @@ fn a_closed_port_is_told_as_such() {
 #[test]
 fn a_service_on_the_other_loopback_is_found() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else {
-        return crate::skip("there is no IPv6 loopback; sysctl -w net.ipv6.conf.lo.disable_ipv6=0");
+        return crate::skip("IPv6 loopback is missing; sysctl -w net.ipv6.conf.lo.disable_ipv6=0");
     };
     let (port, mut host) = connection(listener.local_addr().unwrap().port(), b"");
     going(settle(port));

@@ -89,8 +89,8 @@ impl Site {
         Ok(here)
     }
 
-    /// Makes what a mount can stand on: with the workload's rights where they suffice, because in a tree whose ids are mapped nobody
-    /// else is anybody.
+    /// Creates a mount point, with the workload's rights where they suffice: with mapped ids, files of other users do
+    /// not exist in the tree.
     fn make(&self, parent: &OwnedFd, name: &str, place: MountPoint) -> rustix::io::Result<()> {
         match sys::with_files_of(self.owner, || make(parent, name, place)) {
             Err(Errno::ACCESS | Errno::PERM | Errno::OVERFLOW) => {

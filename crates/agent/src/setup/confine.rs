@@ -24,8 +24,8 @@ const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
 
-/// The same where root of the box means something: the kernel gives it the bounding set, which holds nothing but what the plan
-/// says, and takes it away from whoever becomes somebody else.
+/// The same for boxes whose root has capabilities: the kernel grants uid 0 the bounding set, which holds only what the
+/// plan allows, and removes it when the process changes to another uid.
 const CAPABLE_ROOT_SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT_LOCKED
     .union(CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED)
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
@@ -137,8 +137,8 @@ fn restrict_writes<'a>(
             ruleset = ruleset.add_rule(PathBeneath::new(place, meetings))?;
         }
     }
-    // The agent makes cgroups of execs there, lets them enter, and keeps what they write. Nobody else in the box has a way to
-    // name these directories.
+    // The agent creates cgroups of execs there, lets processes enter them, and writes journals. No other process of the
+    // box has a path to these directories.
     for directory in own {
         ruleset = ruleset.add_rule(PathBeneath::new(directory, writes))?;
     }
@@ -192,8 +192,7 @@ pub(super) fn verify_inheritance(root: CapabilitySet, bounding: Bounding) -> Res
     if inherited { Ok(true) } else { Err(Errno::NOTRECOVERABLE) }
 }
 
-/// Whether uid 0 means no more than it shall: because nobody here can ever have more, or by the bits, which need a capability to
-/// be set.
+/// Whether uid 0 is limited to `root`: by the bounding set, or by the secure bits, which take a capability to set.
 fn root_is_bounded(root: CapabilitySet) -> Result<bool> {
     let is_bounded = sys::bounding_set() & !root.bits() == 0;
     Ok(is_bounded || rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS))

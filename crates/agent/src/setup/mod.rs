@@ -82,7 +82,7 @@ pub(crate) struct Prepared {
 /// Whose streams are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Callers {
-    /// Whoever can reach the socket: that is the host, or somebody who can do no more than a command of the box.
+    /// Every process that can reach the socket: the host, or one that can do no more than a command of the box.
     Anybody,
     /// Root of the container alone: the socket has a name that commands can see, and the agent can do more than they.
     Root,
@@ -113,7 +113,7 @@ pub(crate) enum MemoryTold {
         oom_control: OwnedFd,
         peak: OwnedFd,
     },
-    /// Commands are in it from the start, and only the kills are told.
+    /// Commands start inside it, so it only counts OOM kills.
     Counted(OwnedFd),
     Absent,
 }
@@ -235,7 +235,7 @@ fn share(directory: &OwnedFd, files: &[(&str, u32)], agent: User) -> rustix::io:
     Ok(())
 }
 
-/// Becomes root of the user namespace, so that what is made belongs to somebody inside.
+/// Becomes root of the user namespace, so that new files have an owner that the box maps.
 fn become_root() -> rustix::io::Result<()> {
     let (user, group) = (Uid::from_raw(0), Gid::from_raw(0));
     rustix::thread::set_thread_res_gid(group, group, group)?;
@@ -247,7 +247,7 @@ fn become_root() -> rustix::io::Result<()> {
 fn set_limits(limits: &[(u32, u64, u64)]) -> rustix::io::Result<()> {
     for &(number, soft, hard) in limits {
         let Some(resource) = resource(number) else { continue };
-        // Nobody may raise a hard limit here; a limit that is already tighter stays.
+        // Raising a hard limit takes a capability that the agent lacks; a limit that is already lower stays.
         let current = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
         let maximum = Some(hard.min(current));
         rustix::process::setrlimit(resource, Rlimit { current: Some(soft.min(current)), maximum })?;

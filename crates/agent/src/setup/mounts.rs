@@ -31,7 +31,7 @@ pub(super) fn gather(tree: &Tree, take: impl FnOnce(u32) -> Option<OwnedFd>) -> 
             )?;
             let stat = rustix::fs::fstat(&object)?;
             if (stat.st_dev, stat.st_ino) != (*device, *inode) {
-                // Somebody exchanged it after the host had decided.
+                // Another process replaced it after the host had decided.
                 return Err(Errno::STALE);
             }
             clone_tree(&object)

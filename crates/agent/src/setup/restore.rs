@@ -1,8 +1,8 @@
 //! Fills the storage of a new box from the archive of a saved one.
 //!
-//! The archive is a stranger's, and the host's own files are still in sight: nothing is opened but by its way down from the storage, through
-//! no link and no mount, and nothing is ever put in the place of something that is there. What it may hold is what a box can make itself.
-//! How much it may hold is decided by the limits of the storage.
+//! The archive is untrusted, and files of the host are still visible. So every path is opened from the storage
+//! downwards, without following links or crossing mounts, and no entry replaces an existing file. An archive can only
+//! hold what a box can create itself; the limits of the storage bound its size.
 
 mod making;
 
@@ -41,7 +41,7 @@ pub(crate) enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bad(reason) => write!(f, "this is no archive of a saved box, or a damaged one: {reason}"),
+            Self::Bad(reason) => write!(f, "not a box snapshot, or a damaged one: {reason}"),
             Self::NoRoom => f.write_str(
                 "the saved box does not fit into this one; give it more with disk_mb (workspace_quota_mb of a session)",
             ),
@@ -56,7 +56,7 @@ fn bad<T>(reason: impl Into<String>) -> Done<T> {
     Err(Refusal::Bad(reason.into()))
 }
 
-/// Fills a fresh storage. What belongs to somebody whom this box does not have becomes `fallback`'s.
+/// Fills a fresh storage. Files of users that this box does not map become `fallback`'s.
 pub(crate) fn fill(storage: &OwnedFd, archive: impl Read, fallback: User) -> Done<()> {
     let allowance = Rc::new(Cell::new(HEADER_BYTES_MAX));
     let mut archive = Archive::new(Metered { input: archive, allowance: Rc::clone(&allowance) });
@@ -101,7 +101,7 @@ impl<'a> EntryPath<'a> {
         let shown = || String::from_utf8_lossy(path).chars().take(120).collect::<String>();
         let is_wrong = path.starts_with(b"/") || path.contains(&0) || above.iter().any(|name| *name == "..");
         if is_wrong || path.len() > PATH_BYTES_MAX {
-            return bad(format!("{:?} is no path below a directory", shown()));
+            return bad(format!("{:?} is not a path below a directory", shown()));
         }
         if !above.first().is_some_and(|top| *top == ROOT || *top == PLACES) {
             return bad(format!("{:?} is neither in {ROOT} nor in {PLACES}", shown()));
@@ -163,7 +163,7 @@ impl Restoration<'_> {
         let path = entry.path_bytes().into_owned();
         let way = EntryPath::parse(&path)?;
         if way.above.is_empty() && kind != EntryType::Directory {
-            return bad(format!("{} is no directory in it", way.name.display()));
+            return bad(format!("{} is not a directory in it", way.name.display()));
         }
         let whole = way.whole();
         self.set_times_but_above(whole.as_bytes())?;
@@ -205,7 +205,7 @@ impl Restoration<'_> {
         let named = if path.is_empty() { OsStr::new(".") } else { &path };
         match open_beneath(self.storage, named, OFlags::PATH | OFlags::DIRECTORY) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
-                bad(format!("{} is no directory in it", path.display()))
+                bad(format!("{} is not a directory in it", path.display()))
             }
             opened => opened.map_err(|errno| refused(&path, errno)),
         }

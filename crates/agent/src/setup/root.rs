@@ -233,8 +233,8 @@ impl Site {
     }
 }
 
-/// The agent's group, where it has to find the descendants of an exec because there are no cgroups. Else nobody: root of a box may
-/// be able to join any group.
+/// The agent's group, which must see all processes to find the descendants of an exec if there are no cgroups.
+/// Otherwise none, because root of a box may be able to join any group.
 fn onlooker(plan: &Plan) -> Option<u32> {
     (plan.tracking == Tracking::Ancestry).then_some(plan.agent.gid)
 }

@@ -59,7 +59,7 @@ impl Screen {
         })
     }
 
-    /// What the command gets in the place of a stream of the caller: the terminal, where the stream is one.
+    /// The descriptor that the command gets for a stream of the caller: the terminal, if that stream is one.
     pub(super) fn instead_of<'a>(&'a self, stream: BorrowedFd<'a>) -> BorrowedFd<'a> {
         self.slave.as_ref().filter(|_| isatty(stream)).map_or(stream, AsFd::as_fd)
     }

@@ -35,7 +35,6 @@ impl Address {
         Self::parse(text)
     }
 
-    /// Whether nobody on the way can listen.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.0.scheme_str() == Some("https")
     }

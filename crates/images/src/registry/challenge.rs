@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::address::Address;
 use crate::failure::Failure;
 
-/// Most codes of one error that are told.
+/// Error codes of one response that are shown.
 const CODES_MAX: usize = 3;
 
 /// What a registry wants to see.

@@ -47,7 +47,7 @@ struct Entry {
 }
 
 impl Credentials {
-    /// What the file has for a registry; nothing where there is no file, or nothing in it.
+    /// The credentials for a registry in the file, if any.
     pub(crate) fn for_registry(file: Option<&Path>, registry: &str) -> Result<Option<Self>, Failure> {
         let Some(path) = file else { return Ok(None) };
         // What the file says is not repeated: a reader that complains shows what it could not read.
@@ -58,7 +58,7 @@ impl Credentials {
         let file = File::open(path).map_err(|error| refused(&format!("cannot be opened: {error}")))?;
         let found = file.metadata().map_err(|error| refused(&format!("cannot be looked at: {error}")))?;
         if !found.is_file() || found.mode() & 0o077 != 0 {
-            return Err(refused("can be read by others, or is no file; use: chmod 600"));
+            return Err(refused("is not a regular file, or other users can read it; use: chmod 600"));
         }
         let mut bytes = Vec::new();
         file.take(CREDENTIALS_BYTES_MAX)

@@ -93,7 +93,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 async fn exchange(stream: Box<dyn Stream>, request: Request<Empty<Bytes>>) -> hyper::Result<Answer> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // What goes wrong on the connection is told to whoever waits for the answer.
+    // Errors of the connection also fail the request, so they are ignored here.
     let connection = AbortOnDropHandle::new(tokio::spawn(async move { drop(connection.await) }));
     let response = sender.send_request(request).await?;
     Ok(Answer { response, _connection: connection })

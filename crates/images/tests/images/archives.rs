@@ -71,7 +71,7 @@ async fn what_docker_saves_is_taken() {
 #[tokio::test]
 async fn what_is_no_tar_file_is_not_repeated_in_the_error() {
     let test_store = TestStore::new();
-    let path = write(&test_store, &b"password=hunter2 and more of a file that is no archive\n".repeat(40));
+    let path = write(&test_store, &b"password=hunter2 and more of a text file\n".repeat(40));
     let error = import(&test_store, &path, Some("tiny")).await.unwrap_err();
     assert!(error.contains("docker save") && !error.contains("hunter2") && !error.contains('\n'), "{error}");
 }

@@ -252,7 +252,7 @@ async fn whoever_waits_too_long_or_gives_up_leaves_nothing() {
     test_store.images.gc().await.unwrap();
 }
 
-/// Waits until those who write in the background have noticed that nobody waits for them.
+/// Waits until background writers have noticed the canceled download.
 async fn settled(test_store: &TestStore) {
     for _ in 0..3000 {
         if test_store.names("work").is_empty() {

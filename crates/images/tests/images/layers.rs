@@ -214,7 +214,7 @@ mod properties {
         for act in layer {
             match act {
                 Act::Gone(path) => model.retain(|known, _| known != path && !is_below(known, path)),
-                // What is not a directory below has nothing in it.
+                // A file or a missing directory hides nothing.
                 Act::Opaque(path) => model.retain(|known, _| !is_below(known, path)),
                 Act::File(_) | Act::Directory(_) => {}
             }

@@ -95,8 +95,8 @@ async fn what_is_missing_is_told_as_that() {
         assert!(matches!(error, Error::BadImage { .. }) && error.to_string().contains("does not have it"), "{error}");
         test_store.is_untouched();
     }
-    let nobody = "127.0.0.1:1/tool:1";
-    let error = pull(&test_store, nobody).await.unwrap_err();
+    let unreachable = "127.0.0.1:1/tool:1";
+    let error = pull(&test_store, unreachable).await.unwrap_err();
     assert!(error.code() == "unavailable" && error.to_string().contains("strongbox image import"), "{error}");
 }
 

@@ -1,4 +1,4 @@
-//! What nobody needs, and what somebody still stands on.
+//! Unused data is removed; data that a box uses stays.
 
 use std::fs;
 
@@ -79,7 +79,7 @@ async fn a_list_of_names_that_cannot_be_read_says_what_to_do() {
     fs::write(test_store.root().join("references.json"), b"{").unwrap();
     let error = test_store.images.list().await.unwrap_err().to_string();
     assert!(error.contains("references.json") && error.contains("pull the images again"), "{error}");
-    assert!(test_store.images.gc().await.is_err(), "what is not known is not removed");
+    assert!(test_store.images.gc().await.is_err(), "without a readable list of names nothing is removed");
     assert_eq!(counts(&test_store), (1, 1, 2));
 }
 

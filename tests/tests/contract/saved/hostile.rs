@@ -50,8 +50,8 @@ async fn what_is_no_saved_box_is_refused_and_leaves_nothing(ground: Arc<Ground>)
     let before = ground.leaks();
     for spec in [writable(), Profile::default().spec()] {
         for (snapshot, word) in [
-            (junk.as_path(), "no archive of a saved box"),
-            (&empty, "no archive of a saved box"),
+            (junk.as_path(), "not a box snapshot"),
+            (&empty, "not a box snapshot"),
             (&half, "end"),
             (&link, "link"),
             (place, "a regular file"),

@@ -44,7 +44,8 @@ impl Target {
         Ok(Self { directory: place.find(&parent)?, name })
     }
 
-    /// Puts `bytes` in the place of the file that `before` tells of. Mode bits stay; the owner stays where that can be done.
+    /// Replaces the content of the file that `before` describes. Mode bits stay; the owner stays where the caller may
+    /// set it.
     pub(super) fn replace(&self, bytes: &[u8], before: &Stat) -> io::Result<Replaced> {
         let mut draft = match Draft::new(&self.directory) {
             Ok(draft) => draft,
@@ -73,7 +74,7 @@ impl Target {
         }
     }
 
-    /// Writes into the file itself. The old end is cut off last, so that there is no moment without any text.
+    /// Writes into the file itself. The old end is cut off last, so that the file is never empty in between.
     fn overwrite(&self, bytes: &[u8], before: &Stat) -> io::Result<Replaced> {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty())?);
@@ -89,7 +90,7 @@ impl Target {
 /// Gives a new file what the old one had besides its bytes.
 fn dress(draft: &Draft<'_>, before: &Stat) -> rustix::io::Result<()> {
     let (uid, gid) = (Uid::from_raw(before.st_uid), Gid::from_raw(before.st_gid));
-    // Whoever may write a file of somebody else may not give it away: it is then their own.
+    // A user who may write another user's file may not give files away; the new file then belongs to the writer.
     let _ = rustix::fs::fchown(&draft.file, Some(uid), Some(gid));
     draft.set_mode(before.st_mode)
 }

@@ -37,7 +37,7 @@ pub(super) fn replaced(
         return Err(Mismatch::Absent(near(bytes, old)));
     };
     let count = finder.find_iter(bytes).count();
-    // Places that overlap are two places as well: nobody can say which one is meant.
+    // Overlapping occurrences are ambiguous too.
     if !all && finder.find(&bytes[first + 1..]).is_some() {
         return Err(Mismatch::Ambiguous(count.max(2)));
     }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::rules::Rules;
 
-/// Levels below the beginning that a walk goes down. Paths of a deeper tree are made by nobody but for harm.
+/// Levels below the start that a walk descends. Only a hostile program makes deeper trees.
 pub(super) const LEVELS_MAX: u32 = 4096;
 
 /// Longest piece of a path that is opened at once; the kernel takes 4096 bytes with the NUL.

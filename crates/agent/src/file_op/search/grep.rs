@@ -107,7 +107,7 @@ impl Seeker<'_> {
         Answer::Matched { matches, truncated, skipped: self.skipped.load(Ordering::Relaxed) }
     }
 
-    /// Whether more was found than is told.
+    /// Whether there are more matches than the answer holds.
     fn is_over(&self) -> bool {
         self.found.load(Ordering::Relaxed) > self.matches_max
     }

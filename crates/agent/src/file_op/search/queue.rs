@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Batches that wait at most. Whoever has more does them himself, which bounds memory and open directories.
+/// Batches that wait at most. A thread with more searches them itself, which bounds memory and open directories.
 const BATCHES_MAX: usize = 64;
 
 /// Folders to read and batches of files to look into.

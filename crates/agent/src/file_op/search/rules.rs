@@ -78,7 +78,7 @@ impl Rules {
     }
 }
 
-/// Puts rules together; later ones win. What is no pattern is left out.
+/// Combines rules; later ones win. Invalid patterns are left out.
 fn build(texts: &[Option<String>]) -> Option<Gitignore> {
     let mut builder = GitignoreBuilder::new(".");
     let is_fit = |line: &&str| line.len() <= LINE_BYTES_MAX && !is_too_deep(line);

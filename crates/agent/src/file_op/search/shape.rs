@@ -11,7 +11,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 /// Characters that make a pattern of a name.
 const SPECIAL: &[char] = &['*', '?', '[', ']', '{', '}', '\\'];
 
-/// Choices within choices: each takes room on the stack of whoever compiles them.
+/// Levels of nested alternatives: each takes stack space while the pattern is compiled.
 const CHOICES_MAX: usize = 16;
 
 /// A pattern for paths below a directory.

@@ -11,7 +11,7 @@ pub(super) struct Window {
     first: u64,
     lines_max: u64,
     bytes_max: usize,
-    /// What is told.
+    /// The text of the answer.
     text: String,
     count: u64,
     cut: Option<Cut>,
@@ -91,7 +91,7 @@ impl Window {
         }
     }
 
-    /// Tells the current line. One that does not fit is left to the next reader, but the first one is told as far as it fits.
+    /// Adds the current line. A line that does not fit is left for the next read; the first line is cut to fit instead.
     fn tell(&mut self) {
         let line = String::from_utf8_lossy(&self.line);
         let room = self.bytes_max - self.text.len();

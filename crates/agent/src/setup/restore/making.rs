@@ -113,7 +113,7 @@ impl Restoration<'_> {
         rustix::fs::fchmod(made, mode(entry))
     }
 
-    /// Gives something to whom it belonged, if this box has somebody of that number.
+    /// Sets the recorded owner, if this box maps that id.
     fn own(&self, entry: &Entry<'_, impl Read>, give: impl Fn(Option<Uid>, Option<Gid>) -> Result<()>) -> Result<()> {
         let number = |told: std::io::Result<u64>| told.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(u32::MAX);
         let (uid, gid) = (number(entry.header().uid()), number(entry.header().gid()));
@@ -154,7 +154,7 @@ fn copy(
     Ok(())
 }
 
-/// Whether a device is the one that overlays put in the place of what was removed.
+/// Whether a device is a whiteout: what an overlay keeps for a removed entry.
 pub(super) fn is_whiteout(entry: &Entry<'_, impl Read>) -> bool {
     let header = entry.header();
     matches!((header.device_major(), header.device_minor()), (Ok(Some(0)), Ok(Some(0))))

@@ -26,7 +26,7 @@ pub(crate) fn send(address: &str, method: &str, path: &str, headers: &[(&str, &s
     Reply { status: text[9..12].parse().unwrap(), location }
 }
 
-/// What somebody asked.
+/// A request that the server received.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
@@ -41,7 +41,7 @@ impl ReceivedRequest {
     }
 }
 
-/// A server that answers each request with the bytes that it is told to.
+/// A server that answers each request with scripted bytes.
 pub(crate) struct Player {
     pub(crate) address: String,
     asked: Arc<Mutex<Vec<ReceivedRequest>>>,

@@ -28,13 +28,13 @@ impl Registry {
     /// A registry without authentication. Where there is none, the test is skipped.
     pub(crate) fn start() -> Option<Self> {
         if !Path::new(PROGRAM).exists() {
-            skip(&format!("there is no {PROGRAM}; apt-get install docker-registry"));
+            skip(&format!("{PROGRAM} is missing; apt-get install docker-registry"));
             return None;
         }
         Some(Self::run("", Vec::new()))
     }
 
-    /// A registry that gives to whoever knows the password.
+    /// A registry that requires a password.
     pub(crate) fn start_closed() -> Option<Self> {
         drop(Self::start()?);
         Some(Self::run("auth: {htpasswd: {realm: cave, path: DIRECTORY/htpasswd}}\n", vec![("Authorization", BASIC)]))

@@ -7,7 +7,7 @@ use grep_regex::{ErrorKind, RegexMatcher, RegexMatcherBuilder};
 /// Most memory of a compiled expression.
 const COMPILED_BYTES_MAX: usize = 10 << 20;
 
-/// Most memory of a thread for what it has learned of an expression while searching. It begins anew when that is full.
+/// Memory limit of a thread's lazy DFA cache, which starts over when it is full.
 const LEARNED_BYTES_MAX: usize = 10 << 20;
 
 /// Levels of groups.
