@@ -37,7 +37,7 @@ pub enum Error {
         /// As the caller or the package wrote it, shortened.
         name: String,
     },
-    /// There is no skill of that name.
+    /// No skill has that name.
     #[error("Skill \"{name}\" not found")]
     NotFound {
         /// As the caller wrote it, shortened.
@@ -85,8 +85,8 @@ pub enum Error {
         /// As the caller wrote it, shortened.
         asked: String,
     },
-    /// There is no directory at a host path.
-    #[error("there is no directory {path}")]
+    /// A host path does not exist or is not a directory.
+    #[error("directory {path} does not exist")]
     DirectoryNotFound {
         /// As the caller wrote it, shortened.
         path: String,
@@ -121,13 +121,13 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// There is no such file in the package.
+    /// The package has no such file.
     #[error("the skill has no file {path}")]
     FileNotFound {
         /// The path, shortened.
         path: String,
     },
-    /// There is no such directory in the package.
+    /// The package has no such directory.
     #[error("the skill has no directory {path}")]
     PackageDirectoryNotFound {
         /// The path, shortened.
@@ -160,7 +160,7 @@ pub enum Error {
         /// What the parser said.
         reason: String,
     },
-    /// There is no package where one was looked for.
+    /// The directory holds no package.
     #[error("No SKILL.md found in {place} or up to {SCAN_DEPTH_MAX} directories below it")]
     NoSkill {
         /// Where.
@@ -200,7 +200,7 @@ pub enum Error {
         /// As the caller wrote it, shortened.
         path: String,
     },
-    /// A name from which the target directory is made is no plain name.
+    /// A name from which the target directory is made contains characters that are not allowed.
     #[error("{field} {allowed}: {value}")]
     TargetName {
         /// Which one.
@@ -222,7 +222,7 @@ pub enum Error {
     /// What was uploaded is larger than is looked at.
     #[error("Uploaded file is larger than {ZIP_BYTES_MAX} bytes")]
     UploadTooLarge,
-    /// What was uploaded is no zip archive, or one that two programs could read differently.
+    /// The upload is not a zip archive, or is one that two programs could read differently.
     #[error("Uploaded file must be a valid .zip archive: {reason}")]
     NotZip {
         /// What is wrong with it.

@@ -1,7 +1,6 @@
 //! `SKILL.md`: a YAML front matter between two `---` lines, and the instructions below it.
 //!
-//! Whoever wrote it may be hostile, so the parser works within a budget. What is not ours in a front matter is kept letter
-//! for letter when we change the rest.
+//! Its author may be hostile, so the parser works within a budget. A change of some keys keeps all others verbatim.
 
 use std::fmt::Write;
 
@@ -90,7 +89,7 @@ impl<'a> Document<'a> {
         }
         match serde_saphyr::from_str_with_options(self.front_matter, options()) {
             Ok(header) => Ok(header),
-            // Text between two rules is no front matter, and no mistake either.
+            // Text between two horizontal rules is not front matter, and not an error either.
             Err(_) if matches!(self.values(), Some(value) if !value.is_object()) => Ok(Header::default()),
             Err(error) => Err(failed(shown(&error.without_snippet().to_string()))),
         }
@@ -104,7 +103,7 @@ impl<'a> Document<'a> {
         if kept_document.says(header) && kept_document.other_values() == others {
             return Ok(kept);
         }
-        // Not in the form of a key at the start of a line: said again in a form of ours.
+        // Some keys are not in the form `key: value` at the start of a line; write them in that form.
         let mut lines = String::new();
         for (key, value) in others.unwrap_or_default() {
             let _ = writeln!(lines, "{}: {value}", quoted(&key));
@@ -176,7 +175,7 @@ fn join(header: &Header, other_lines: &str, instructions: &str) -> String {
     format!("{text}{FENCE}\n\n{}", instructions.trim_start_matches(['\r', '\n']))
 }
 
-/// Whether YAML reads a value as text without quotes, and nobody could take it for something else.
+/// Whether a YAML parser reads the unquoted value as text, beyond doubt.
 fn is_plain(value: &str) -> bool {
     let is_simple = |character: char| character.is_alphanumeric() || " ,.()/_-'".contains(character);
     value.starts_with(char::is_alphabetic)

@@ -30,8 +30,8 @@ pub const SCAN_DEPTH_MAX: usize = 2;
 pub const PACKAGES_MAX: usize = 1000;
 /// Most names that are looked at in one directory.
 pub const DIRECTORY_ENTRIES_MAX: usize = 10_000;
-/// Most names that are looked at below one directory of the store before it is given up as broken. Each has a bound of its
-/// own, so that a box that fills its own package with rubbish hides nobody else's.
+/// Most names examined below one directory of the store; a directory with more counts as broken. The bound is per
+/// directory, so that a box that fills its own package with garbage hides no other package.
 pub const SCAN_ENTRIES_MAX: usize = 1000;
 /// Most text that one list of skills carries.
 pub const LIST_TEXT_BYTES_MAX: usize = 16 << 20;
@@ -53,7 +53,7 @@ pub const ZIP_ENTRY_BYTES_MAX: u64 = 16 << 20;
 pub const ZIP_TOTAL_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes that come out for each byte that went in, for each file and for the whole archive.
 pub const ZIP_RATIO_MAX: u64 = 100;
-/// Longest comment of an archive. Tools put the name of a commit there; more is no comment.
+/// Longest comment of an archive. Tools put the name of a commit there.
 pub const ZIP_COMMENT_BYTES_MAX: usize = 1024;
 
 /// Characters of a stranger's value that an error repeats.

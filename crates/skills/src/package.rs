@@ -74,7 +74,7 @@ impl Package {
         self.path.join(self.entry)
     }
 
-    /// Reads the skill. `place` is the directory that is told to clients; it also gives the name if nothing else does.
+    /// Reads the skill. `place` is the directory in answers to clients; it also gives the name if nothing else does.
     pub(crate) fn load(&self, root: &SafeRoot, place: &Path) -> Result<Skill> {
         let (text, stat) = read_text(root, &self.entry_path())?;
         let has = |name: &str, wanted| kind(root, &self.path.join(name)) == Some(wanted);
@@ -156,7 +156,7 @@ pub(crate) fn check_text_size(path: &Path, bytes: usize) -> Result<()> {
     Err(Error::TooMuch { what, limit: TEXT_BYTES_MAX, unit: " bytes" })
 }
 
-/// That a link is on the way, which nobody follows.
+/// The refusal of a path that leads through a link.
 pub(crate) fn through_link(path: &Path) -> Error {
     Error::PathOutside { path: shown(&told(path)), why: " leads through a link, and links are not followed" }
 }

@@ -44,7 +44,7 @@ pub(crate) fn unusable(parts: &[&str]) -> Option<&'static str> {
     }
 }
 
-/// A path as clients are told it: `.` for the package itself.
+/// A path in answers to clients: `.` for the package itself.
 pub(crate) fn told(path: &Path) -> String {
     if path.as_os_str().is_empty() { ".".into() } else { crate::skill::told(path) }
 }

@@ -1,4 +1,4 @@
-//! What is told about skills, in the shape in which clients know it, and what they ask.
+//! Requests about skills and answers to them, in the form that clients know.
 
 use std::path::Path;
 
@@ -54,11 +54,11 @@ pub struct NewSkill {
     pub description: Option<String>,
     /// What it says to do.
     pub instructions: Option<String>,
-    /// A package that is in the store already and becomes this skill. What is not said above, it says.
+    /// A package in the store that becomes this skill. It provides the values that are left out above.
     pub package_root: Option<String>,
 }
 
-/// What changes about a skill; what is not said stays.
+/// A change of a skill; absent values stay.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct SkillChange {
@@ -119,7 +119,7 @@ pub struct FileEntry {
     pub path: String,
     /// Last part of the path.
     pub name: String,
-    /// Whether it is a directory. A link to one is none: nobody follows it.
+    /// Whether it is a directory. A link to one does not count, because links are not followed.
     pub is_dir: bool,
     /// Its size; none for directories.
     pub size: Option<u64>,
@@ -162,7 +162,7 @@ pub(crate) const PYTHON_DIRECTORY: &str = ".venv";
 /// Names of the file that makes a directory a package, in the order in which they count.
 pub(crate) const ENTRY_FILES: &[&str] = &["SKILL.md", "skill.md"];
 
-/// A path as clients are told it.
+/// A path in answers to clients.
 pub(crate) fn told(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

@@ -1,8 +1,8 @@
 //! How changes reach a store: prepared aside, then moved into place, one change at a time.
 //!
-//! Everything is made below one hidden directory of the store, whose lock whoever changes the store holds. So what lies
-//! there when the lock has just been taken is a dead process's, and is brought to an end first: a plan that had been written
-//! is carried out, everything else is removed.
+//! Everything is made below one hidden directory of the store, whose lock the writer holds. So what lies there when the
+//! lock has just been taken belongs to a dead process, and is finished first: a plan that was written is carried out,
+//! everything else is removed.
 
 use std::fs::{File, Permissions};
 use std::io::Write;
@@ -54,7 +54,7 @@ impl<'a> Lock<'a> {
             .ok_or_else(|| box_core::Error::io("locking the skill store", Errno::WOULDBLOCK).into())
     }
 
-    /// Takes the right if nobody has it. Whoever has it ended what was begun when it got it.
+    /// Takes the lock if it is free, and finishes what a dead process had begun.
     pub(crate) fn take_if_free(root: &'a SafeRoot) -> Result<Option<Self>> {
         Self::take_by(root, FlockOperation::NonBlockingLockExclusive)
     }
@@ -80,7 +80,7 @@ impl<'a> Lock<'a> {
         for name in self.area.list("")? {
             let stage = Stage { root: self.root, path: Path::new(DIRECTORY).join(name) };
             if let Some(targets) = stage.plan() {
-                // What fails was undone; that nobody is left to be told does not keep the store from working.
+                // A failed plan was undone; the store works without it, so the error is dropped.
                 let _ = stage.carry_out(&targets);
             }
         }
@@ -208,14 +208,14 @@ impl Stage<'_> {
                 self.root.rename_new(target, &package)?;
             }
         }
-        // First of all that is removed, so that nobody ever carries out a plan whose packages are being removed.
+        // The plan goes first, so that it can never be carried out while its packages are being removed.
         Ok(self.root.remove_file(self.path.join(PLAN))?)
     }
 }
 
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
-        // What cannot be removed now is tried again by whoever takes the lock next.
+        // The next process that takes the lock retries a failed removal.
         let _ = self.root.remove_tree(&self.path);
     }
 }

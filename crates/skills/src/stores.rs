@@ -35,7 +35,7 @@ impl SkillStores {
     }
 
     fn place(&self, tenant: &TenantId) -> PathBuf {
-        // Names of tenants have no percent signs, so nobody else has this one; and a lone dot would lead elsewhere.
+        // Tenant names have no percent signs, so this name is unique; a lone dot would lead elsewhere.
         let name = match tenant.as_str().strip_prefix('.') {
             Some(rest) => format!("%2E{rest}"),
             None => tenant.to_string(),
@@ -43,7 +43,7 @@ impl SkillStores {
         self.root.join(TENANTS).join(name)
     }
 
-    /// Looks at the store of a tenant, where nobody else has to wait for it. Whoever never had one has nothing.
+    /// Works on a tenant's store on a thread that may block. A tenant without a store has no skills.
     async fn look<T: Default + Send + 'static>(
         &self,
         tenant: &TenantId,

@@ -26,7 +26,7 @@ const CENTRAL_SIGNATURE: &[u8] = b"PK\x01\x02";
 const CENTRAL_BYTES: usize = 46;
 /// May start what follows an entry whose sizes were not known before it was written.
 const DESCRIPTOR_SIGNATURE: &[u8] = b"PK\x07\x08";
-/// Flags that nobody needs here: encrypted, patched, strongly encrypted, masked.
+/// Refused features: encryption, patch data, strong encryption, masked headers.
 const FLAGS_REFUSED: usize = 1 | 1 << 5 | 1 << 6 | 1 << 13;
 
 /// The record at the end, and where it says that the directory is.

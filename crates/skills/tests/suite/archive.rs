@@ -1,6 +1,6 @@
 //! Archives made by hand, so that every field can be wrong.
 
-/// An entry. What is not said is right.
+/// An entry, valid unless a test changes it.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) name: Vec<u8>,
@@ -55,7 +55,7 @@ impl Entry {
         self
     }
 
-    /// With its sizes behind it instead of before it, as programs write that cannot seek.
+    /// The sizes follow the data, as in archives that are written to a pipe.
     pub(crate) fn streamed(mut self) -> Self {
         self.flags |= 1 << 3;
         self.behind = [

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use box_skills::{NewSkill, SkillStore, ZipRequest};
 
-/// A store in a directory of its own, next to a file that nobody may touch.
+/// A store in a directory of its own, next to a file that must stay untouched.
 struct TestStore {
     directory: tempfile::TempDir,
     store: SkillStore,

@@ -95,7 +95,7 @@ fn what_is_broken_is_left_out_and_hides_nobody() {
     make("nested/1/2/3/4/5/SKILL.md", b"---\nname: deep\n---\n");
     make("nested/1/2/3/4/x/6/SKILL.md", b"---\nname: too-deep\n---\n");
     make("odd/SKILL.md/inner/SKILL.md", b"its directory is named like an entry file\n");
-    make("SKILL.md", b"the root is no package\n");
+    make("SKILL.md", b"the root is not a package\n");
     for number in 0..=limits::SCAN_ENTRIES_MAX {
         std::fs::create_dir_all(place.root().join("crowded").join(number.to_string())).unwrap();
     }
@@ -183,11 +183,11 @@ fn a_package_in_the_store_can_become_a_skill() {
     let place = TestStore::new();
     let package = place.root().join("found/inner");
     std::fs::create_dir_all(&package).unwrap();
-    std::fs::write(package.join("SKILL.md"), "---\ndescription: as it was\n---\ntext\n").unwrap();
+    std::fs::write(package.join("SKILL.md"), "---\ndescription: the old one\n---\ntext\n").unwrap();
     let package_root = Some(package.to_str().unwrap().to_owned());
     let new = NewSkill { name: "mine".into(), description: Some(" ".into()), package_root, ..NewSkill::default() };
     let skill = place.store.create(&new).unwrap();
-    assert_eq!((skill.name.as_str(), skill.description.as_str()), ("mine", "as it was"));
+    assert_eq!((skill.name.as_str(), skill.description.as_str()), ("mine", "the old one"));
     assert_eq!(skill.package_root, package.canonicalize().unwrap().to_str().unwrap());
     assert_eq!(place.names(), ["mine"]);
 }
