@@ -87,7 +87,7 @@ impl Document {
         let written: Written =
             serde_json::from_slice(bytes).map_err(|error| format!("its manifest cannot be read: {error}"))?;
         if written.schema_version.unwrap_or(2) != 2 {
-            return Err("manifest schema version 1 is no longer supported; build and push the image again".into());
+            return Err("manifest schema version 1 has been withdrawn; build and push the image again".into());
         }
         match (written.config, written.layers, written.manifests) {
             (None, None, Some(entries)) if entries.len() <= INDEX_ENTRIES_MAX => Ok(Self::Index(entries)),

@@ -1,7 +1,7 @@
 //! Sandboxes that need a grant: who may have one, for how long, and what is fixed in it whatever clients ask.
 //!
-//! It is off unless settings require it. Once it was on nothing switches it off again: settings that try, or that cannot be
-//! understood, leave a door that admits nobody.
+//! It is off unless the settings require it. Once on it stays on: invalid settings, or settings that turn it off, make
+//! the door refuse everyone.
 
 mod grants;
 mod policy;

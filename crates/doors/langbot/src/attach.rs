@@ -38,7 +38,7 @@ pub(crate) struct ProcessPath {
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RelayQuery {
-    /// Whether to take the relay over from whoever is attached.
+    /// Whether to take the relay over from the attached client.
     #[serde(default, deserialize_with = "body::yes_or_no")]
     takeover: Option<bool>,
 }
@@ -51,8 +51,9 @@ impl FromFields for RelayQuery {
 
 /// Attaches to the managed process that is called `default`, line by line
 ///
-/// For MCP over stdio: each message is one line. The subprotocol `mcp` is taken when it is offered. Whoever attaches goes on where
-/// the last one stopped. While somebody is attached, the answer is a conflict, unless `?takeover=true` asks to take over; clients
+/// For MCP over stdio: each message is one line. The server accepts the subprotocol `mcp` when it is offered. A new
+/// client continues where the last one stopped. While another client is attached, the answer is a conflict, unless
+/// `?takeover=true` asks to take over; clients
 /// without a token wait until it is their turn.
 #[utoipa::path(get, path = "/v1/sessions/{session_id}/managed-process/ws", tag = "managed-process",
     params(SessionPath, RelayQuery), responses((status = 101, description = "A WebSocket")))]
@@ -63,7 +64,7 @@ pub(crate) async fn relay(
     upgrade: Upgrade,
 ) -> Result<Response, Response> {
     let upgrade = upgrade.map(|upgrade| upgrade.protocols(["mcp"]));
-    // Nobody stands in line, let alone takes over, who cannot be upgraded.
+    // A client that cannot be upgraded must neither wait in line nor take over.
     if upgrade.is_err() {
         let never = |_: WebSocket| std::future::ready(());
         return socket::open(door.state(), upgrade, RELAY_MESSAGE_BYTES_MAX, never)

@@ -1,7 +1,7 @@
 //! One connection: requests are carried out at once, and each is answered when it is done.
 //!
-//! A client that does not read its answers is not read from for long: a few wait to be sent, whoever has another waits, and once
-//! all places for requests are taken the next one must be answered first.
+//! A client that does not read its replies is soon not read from either: a few replies wait to be sent, further
+//! requests wait with theirs, and once all requests are in progress the next message is read only when one is answered.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) trait MessageReader: Send {
 
 /// Where messages go.
 pub(super) trait MessageWriter: Send {
-    /// Sends a message. The error says that nobody is there any more.
+    /// Sends a message. The error means that the client is gone.
     fn write_message(&mut self, text: String) -> impl Future<Output = Result<(), Gone>> + Send;
 }
 
@@ -58,7 +58,7 @@ impl Clerk for LangBot {
     }
 }
 
-/// Nobody is there any more.
+/// The client is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gone;
 
@@ -91,7 +91,7 @@ pub(super) async fn converse<E: MessageReader>(
     }
 }
 
-/// Sends replies until there are none to come, or nobody takes them.
+/// Sends replies until there are no more, or the client is gone.
 pub(super) async fn write_messages(outgoing: &mut impl MessageWriter, waiting: &mut mpsc::Receiver<String>) {
     while let Some(text) = waiting.recv().await {
         if outgoing.write_message(text).await.is_err() {
@@ -119,7 +119,9 @@ impl<C: Clerk> Desk<C> {
             match Incoming::parse(&text) {
                 Incoming::Request(request) => self.take(request, text.len()).await,
                 Incoming::Refused(reply) => self.reply(reply).await,
-                Incoming::Ignored => tracing::debug!(message.bytes = text.len(), "a message that is no request"),
+                Incoming::Ignored => {
+                    tracing::debug!(message.bytes = text.len(), "ignored a message that is not a request")
+                }
             }
         }
     }
@@ -150,7 +152,7 @@ impl<C: Clerk> Desk<C> {
         self.clerk.tasks().start(async move {
             let answered = abort.run_until_cancelled(answer(&clerk, &connection, request)).await;
             if let Some(reply) = answered.flatten() {
-                // Whoever has gone has no use for it.
+                // A client that is gone does not need it.
                 drop(replies.send(reply.into_text(connection.reply_bytes_max)).await);
             }
             drop(held);

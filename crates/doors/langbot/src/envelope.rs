@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use super::fault::{Class, Fault};
 use door_http::body;
 
-/// What a client is told about a request when its number cannot be found.
+/// The `seq_id` of replies to messages whose number cannot be read.
 const SEQ_ID_UNKNOWN: i64 = -1;
 
-/// What is said of JSON that is no good.
+/// The refusal of JSON that exceeds a bound or is ambiguous.
 const UNUSABLE: &str = "the request is nested too deeply, has too many values, or has a name twice in one object";
 
 /// What a client asks.
@@ -21,7 +21,7 @@ pub(crate) struct Request {
     pub(crate) action: String,
     /// With what.
     pub(crate) data: Map<String, Value>,
-    /// For whom, as it was sent; looked at by whoever carries it out.
+    /// For whom, verbatim; the action checks it.
     pub(crate) context: Option<Value>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Incoming {
     Ignored,
 }
 
-/// As much of a message as can be read of one that is no good: the rest may be of any size and depth.
+/// The readable part of a refused message: the rest may be of any size and depth.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default)]
@@ -87,7 +87,7 @@ fn number(seq_id: Option<&Value>) -> i64 {
     seq_id.and_then(Value::as_i64).unwrap_or(SEQ_ID_UNKNOWN)
 }
 
-/// What it is told.
+/// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reply {
     /// The number of the request.
@@ -122,13 +122,13 @@ impl Reply {
         Self { seq_id, code: 1, message: fault.to_string(), data: Map::new() }
     }
 
-    /// There is no room for another request.
+    /// The refusal of a request beyond the limit.
     pub(crate) fn busy(seq_id: i64, requests_max: usize) -> Self {
         let message = format!("Runtime connection is busy (max {requests_max} concurrent actions)");
         Self { seq_id, code: 1, message, data: Map::new() }
     }
 
-    /// The reply as text of at most so many bytes. One that is longer would end the connection, so the client is told of that.
+    /// The reply as text of at most so many bytes. A longer one would end the connection, so an error replaces it.
     pub(crate) fn into_text(self, bytes_max: usize) -> String {
         let text = self.to_text();
         if text.len() <= bytes_max {

@@ -1,4 +1,4 @@
-//! What clients are told when something goes wrong. They rebuild the kind of an error from its text.
+//! Errors as clients see them. Clients rebuild the class of an error from its text.
 
 mod skills;
 
@@ -48,7 +48,7 @@ pub(crate) enum Class {
     ProcessConflict,
     /// There is nothing to make boxes with.
     BackendUnavailable,
-    /// Anything else of ours.
+    /// Any other error of the server.
     Box,
     /// Python's word for a value that makes no sense.
     Value,
@@ -175,7 +175,7 @@ fn collapsed(text: &str) -> String {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.class.name())?;
-        // What somebody sent and we repeat must not be taken for the kind of the error.
+        // Text that the caller controls must not look like the class of the error.
         let text = self.text.replace(MARKER_END, "Error :");
         match text.char_indices().nth(TEXT_CHARS_MAX) {
             Some((cut, _)) => write!(f, "{}... [protocol error truncated]", &text[..cut]),

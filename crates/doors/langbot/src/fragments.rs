@@ -48,7 +48,7 @@ struct Group {
 }
 
 impl Assembler {
-    /// Takes the next line and gives the message that is complete with it. Lines that are none of ours are skipped.
+    /// Takes the next line and returns the message that it completes. Lines that are not fragments are skipped.
     pub(crate) fn push(&mut self, line: &[u8]) -> Result<Option<String>, Violation> {
         let Some(line) = std::str::from_utf8(line).ok().map(str::trim) else { return Ok(None) };
         if !(line.starts_with('{') && line.ends_with('}')) {

@@ -19,7 +19,7 @@ pub fn messages(bytes: &[u8]) {
     }
 }
 
-/// Lines of standard input: put together and read; and what is long enough as a message of ours, cut and put together again.
+/// Reassembles and parses lines of standard input; then splits long messages into fragments and reassembles those.
 pub fn lines(bytes: &[u8]) {
     let mut assembler = Assembler::default();
     for line in bytes.split(|byte| *byte == b'\n') {

@@ -111,8 +111,8 @@ impl LangBot {
         }
     }
 
-    /// Has a request for a sandbox pass, and fixes in it what is not the client's to choose. Does nothing where no grants are
-    /// needed.
+    /// Admits a request for a sandbox and overrides the values that the client may not choose. Does nothing where
+    /// grants are not required.
     pub(super) async fn admit(
         &self,
         action: &str,

@@ -41,7 +41,7 @@ impl Current {
     }
 }
 
-/// That a request was let in. Whoever clears up after its generation waits until it is dropped.
+/// An admitted request. The cleanup of its generation waits until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pass {
     generation: u64,

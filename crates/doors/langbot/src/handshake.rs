@@ -23,7 +23,7 @@ pub(crate) enum Newcomer {
     Refuse,
 }
 
-/// Why nobody is told: whoever has no business here learns nothing.
+/// A refusal without a reason, so that a stranger learns nothing from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unauthorized;
 

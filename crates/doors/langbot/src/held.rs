@@ -65,7 +65,7 @@ impl LangBot {
         Ok(())
     }
 
-    /// Drops all sessions of clients that name nothing, but for persistent ones: those clients expect to find them again.
+    /// Drops all sessions of legacy clients, except persistent ones, which those clients expect to find again.
     pub(super) async fn drop_legacy(&self) -> Result<(), Fault> {
         self.drop_of(&TenancyScope::Legacy.caller()?, |session| !session.config.persistent).await
     }

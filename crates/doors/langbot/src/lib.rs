@@ -96,7 +96,7 @@ impl LangBotConfig {
         InstanceId::parse(text).is_some()
     }
 
-    /// Refuses what nobody could ever come in with.
+    /// Refuses a configuration that could never admit a client.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.control_token.as_deref().is_some_and(|token| !Self::is_control_token(token)) {
             return Err("the control token of LangBot must have at least 32 characters and no whitespace");

@@ -16,7 +16,7 @@ pub(crate) const RPC_REQUESTS_MAX: usize = 128;
 pub(crate) const RPC_REQUEST_BYTES_MAX: usize = 64 << 20;
 /// From where on a request is long. All short ones together are not much.
 pub(crate) const RPC_LONG_REQUEST_BYTES: usize = 64 << 10;
-/// Replies that wait to be sent. Whoever has a further one waits with it, and is still one of the requests at once.
+/// Replies that wait to be sent. Further requests wait with theirs, and still count as in progress.
 pub(crate) const RPC_REPLIES_WAITING_MAX: usize = 8;
 /// How long replies may still be written when a client on standard input has said everything.
 pub(crate) const RPC_FAREWELL_TIME_MAX: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! Objects of clients, read as generously as the original reads them: numbers may come as texts that hold them, whole ones as
-//! `30.0`, and everything that is wrong is told at once.
+//! Objects of clients, parsed as leniently as the reference parses them: numbers may be strings, integers may be
+//! `30.0`, and all errors are reported at once.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 
 use super::fault::{Class, Fault};
 
-/// Errors of one object that are told; more are only counted.
+/// Errors of one object that are listed; more are only counted.
 const TOLD_MAX: usize = 20;
 /// Most characters of a refused value that are repeated.
 const SHOWN_CHARS_MAX: usize = 100;

@@ -67,7 +67,7 @@ enum State {
     Inside,
     /// It has ended, and nothing came behind it.
     Complete,
-    /// This is no object, or more than one.
+    /// Not an object, or more than one.
     Broken,
 }
 

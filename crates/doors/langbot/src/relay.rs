@@ -1,8 +1,9 @@
 //! Who may attach to a managed process by its line relay, and to which one.
 //!
-//! Three kinds of clients come by the same paths. Those that name their instance are LangBot's of a workspace, and the session in
-//! the path is a physical id. Those that show a token are callers of the REST interface. Those that show nothing are LangBot's
-//! older ones, or callers of the REST interface on this machine: whoever has a session of that name.
+//! Three kinds of clients use the same paths. Clients that name their instance belong to a workspace of LangBot, and
+//! the session in the path is a physical id. Clients with a token are callers of the REST interface. Clients with
+//! neither are older ones of LangBot, or callers of the REST interface on this machine; the name of the session decides
+//! which.
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::response::{IntoResponse, Response};
@@ -31,7 +32,7 @@ const WORKSPACE_CHARS_MAX: usize = 256;
 /// Most characters of a name from a path that are repeated in an answer.
 const SHOWN_CHARS_MAX: usize = 256;
 
-/// Somebody who may attach, and to what.
+/// A client that may attach, and the session it may attach to.
 #[derive(Debug)]
 pub(crate) struct Visit {
     /// As whom.
@@ -55,10 +56,10 @@ enum Form {
     Langbot,
 }
 
-/// Why somebody may not attach.
+/// Why a client may not attach.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Nothing is told.
+    /// Without a reason.
     Unauthorized,
     /// In LangBot's words.
     Langbot(Fault),
@@ -151,7 +152,7 @@ async fn of_nobody(door: &LangBot, head: &Parts, asked: &RelayPath, is_served: b
     }
     let caller = auth::identify(door.state(), Scope::Exec, head).await?;
     let found = find(door.service(), caller, asked, form, Entry::Wait).await;
-    // Whoever is no client of LangBot's is told nothing in LangBot's words.
+    // Only clients of LangBot get its error texts.
     found.map_err(|refusal| match refusal {
         Refusal::Langbot(_) if !is_served => Refusal::Unauthorized,
         other => other,
@@ -205,7 +206,7 @@ fn must_run(asked: &RelayPath, session: &SessionId, info: &ProcessInfo, form: Fo
     Err(conflict(form, asked, (session, &info.process_id), "is not running", "; start it first"))
 }
 
-/// A process that is not in the right state. What would help is told to our own callers only.
+/// The refusal for a process in the wrong state. Only callers of the REST interface learn how to fix it.
 fn conflict(
     form: Form,
     asked: &RelayPath,
@@ -292,7 +293,7 @@ async fn of_workspace(
     let sessions = Sessions::workspace(instance, &workspace, generation);
     let caller = sessions.caller().map_err(Refusal::Langbot)?;
     let namespace = caller.tenant.as_str();
-    // Whoever watches before it looks misses nothing.
+    // Subscribe before checking, so that no change is missed in between.
     let withdrawn = door.watch(namespace, generation);
     if door.current(namespace) != Some(generation) {
         return Err(Refusal::Unauthorized);

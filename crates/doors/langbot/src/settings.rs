@@ -42,15 +42,15 @@ pub(crate) struct Settings {
 pub(crate) enum BackendChoice {
     /// Whatever is chosen.
     Ours,
-    /// This one, where sessions may be made on it. Nothing stands in for it.
+    /// This backend, if sessions may be created on it.
     Named(BackendName),
-    /// One of this name, which is not here. There is no falling back to another.
+    /// A backend of this name that the server does not offer. The server never falls back to another one.
     Other(String),
 }
 
 impl Settings {
-    /// What holds before any client has said anything. What the operator wrote wrongly is left out and logged, but for the
-    /// rules of admission: those hold or nothing is admitted.
+    /// The settings before any client connects. Invalid values of the operator are left out and logged, except the
+    /// rules of admission: if those are invalid, the door admits no client.
     pub(crate) fn initial(config: &LangBotConfig, offered: &[BackendName]) -> Self {
         let nothing = Self::nothing(config);
         let fault = match nothing.with(&config.initial, config, offered) {
@@ -230,7 +230,7 @@ fn made(workspace: Option<PathBuf>, roots: &[PathBuf], floating: &[PathBuf]) -> 
     match make_default_workspace(&path, roots) {
         Ok(()) => Ok(Some(path)),
         Err(fault) if floating.iter().any(|root| paths::ending_with(&path, root).is_some()) => {
-            tracing::warn!(error = %fault, "there is no default workspace where the server runs");
+            tracing::warn!(error = %fault, "the default workspace does not exist on this host");
             Ok(None)
         }
         Err(fault) => Err(fault),

@@ -81,7 +81,7 @@ pub(crate) struct BoxSpec {
     pub(crate) cmd: String,
     /// Where to run it. Only the shell in the box knows what it means.
     pub(crate) workdir: String,
-    /// Deadline as it was asked.
+    /// Deadline, verbatim.
     pub(crate) timeout_sec: u64,
     /// What the box can reach.
     pub(crate) network: Network,
@@ -89,7 +89,7 @@ pub(crate) struct BoxSpec {
     pub(crate) session_id: String,
     /// Environment of the command.
     pub(crate) env: Vec<(String, String)>,
-    /// Root file system, as it was asked for.
+    /// Root file system, verbatim.
     pub(crate) image: String,
     /// Directory of the host that is the workspace.
     pub(crate) host_path: Option<String>,
@@ -206,7 +206,7 @@ impl BoxSpec {
     }
 }
 
-/// Reads what clients say of a managed process. Keys that nobody knows are ignored.
+/// Reads the spec of a managed process. Unknown keys are ignored.
 pub(crate) fn process_call(data: &Map<String, Value>) -> Result<ProcessCall, Fault> {
     let mut model = Model::new("BoxManagedProcessSpec", data);
     let workspace = GuestPath::parse("cwd", limits::WORKSPACE)?;

@@ -69,7 +69,7 @@ impl LangBot {
         }
     }
 
-    /// What clients are told of the backend.
+    /// The reply to clients about the backend.
     pub(crate) async fn backend_info(&self) -> Map<String, Value> {
         let available = self.check_backend().is_ok() && self.capabilities().await.available;
         let name = available.then(|| self.backend_name());
@@ -144,7 +144,7 @@ impl LangBot {
     }
 }
 
-/// Does something that waits for disks, where nobody else has to wait for it.
+/// Runs blocking work on a thread where it does not delay other tasks.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
     box_core::tasks::blocking(work).await.map_err(|error| {
         tracing::error!(error = %error, "work for a client ended by itself");

@@ -82,7 +82,7 @@ impl TenancyScope {
         text.parse().map_err(|invalid: box_wire::Invalid| Fault::new(Class::Validation, invalid.to_string()))
     }
 
-    /// What the client called a session of ours.
+    /// The client's name of a session.
     pub(crate) fn logical<'a>(&self, id: &'a SessionId) -> &'a str {
         match self {
             Self::Legacy => id.as_str(),

@@ -126,7 +126,7 @@ impl Scene {
         self.door.answer(&self.connection, request).await
     }
 
-    /// What is told, or the text of the error.
+    /// The reply, or the text of the error.
     async fn host(&self, action: &str, data: Value) -> std::result::Result<Value, String> {
         told(self.send(action, data, None).await.unwrap())
     }

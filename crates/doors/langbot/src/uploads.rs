@@ -1,7 +1,7 @@
 //! Files that came by a connection in pieces, and wait for the action that uses them.
 //!
-//! They belong to the connection and to nobody else, are used once, and go with the connection. They stay in memory, which is
-//! why there is a bound on all of one connection together.
+//! They belong to one connection, are used once, and are dropped with the connection. They stay in memory, so their
+//! total size per connection is bounded.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -67,7 +67,7 @@ impl Chunk {
 }
 
 impl Uploads {
-    /// Adds a piece. Pieces come one after another; the first one begins anew.
+    /// Adds a piece. Pieces come in order; the first one starts the upload over.
     pub(crate) fn add(&self, chunk: &Chunk, length_max: usize) -> Result<(), Fault> {
         let mut files = self.lock();
         let held: usize = files.iter().filter(|(key, _)| **key != chunk.key).map(|(_, file)| file.bytes.len()).sum();
@@ -217,7 +217,7 @@ mod tests {
         add(&uploads, &chunk(0, 2, 4, b"ab")).unwrap();
         assert!(add(&uploads, &chunk(1, 2, 4, b"cde")).is_err(), "too many bytes");
         add(&uploads, &chunk(0, 2, 4, b"ab")).unwrap();
-        assert!(add(&uploads, &chunk(0, 3, 4, b"ab")).is_ok(), "it begins anew");
+        assert!(add(&uploads, &chunk(0, 3, 4, b"ab")).is_ok(), "it starts over");
         assert!(add(&uploads, &chunk(1, 2, 4, b"cd")).is_err(), "another amount");
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// What clients are told that a box is made with.
+    /// The backend's name in replies.
     fn backend(&self, name: BackendName) -> &str {
         self.alias.unwrap_or(name.as_str())
     }

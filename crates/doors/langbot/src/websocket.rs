@@ -20,7 +20,7 @@ use door_http::observe::Verbatim;
 use door_http::socket::{End, Sink, Stream, Upgrade, close, open_tracked};
 use long::Knowledge;
 
-/// Opens a connection. Whoever may not come in is told so before there is a WebSocket, and in the words that clients know.
+/// Opens a connection. A client without access is refused before the upgrade, in the words that clients know.
 pub(super) async fn open(
     State(door): State<LangBot>,
     Extension(peer): Extension<Peer>,

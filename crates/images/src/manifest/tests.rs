@@ -34,7 +34,7 @@ fn bad_manifests_are_refused_with_the_reason() {
         (both, "neither"),
         (json!({}), "neither"),
         (json!([]), "cannot be read"),
-        (json!({ "schemaVersion": 1 }), "no longer supported"),
+        (json!({ "schemaVersion": 1 }), "has been withdrawn"),
         (manifest(&[descriptor("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", 1)]), "foreign"),
         (manifest(&[descriptor("\u{1b}[2J", 1)]), "u{1b}"),
         (manifest(&[descriptor(LAYER, 17 << 30)]), "larger than"),

@@ -76,7 +76,7 @@ struct WorkspaceUsage {
 }
 
 impl WorkspaceUsage {
-    /// Looks; nothing is held while there is no backend.
+    /// Counts sessions; there are none without a backend.
     async fn look(call: &Call<'_>) -> Result<Self, Fault> {
         let door = call.door;
         if door.service().presence().is_err() {

@@ -34,7 +34,7 @@ pub(super) async fn list(call: &Call<'_>) -> Answer {
     Ok(Map::from_iter([("sessions".to_owned(), shown.into())]))
 }
 
-/// Removes a session, once the command that runs in it has ended. The reply repeats the id as it was sent.
+/// Removes a session after the command that runs in it has ended. The reply repeats the id unchanged.
 pub(super) async fn delete(call: &Call<'_>) -> Answer {
     let (logical, id) = call.session().await?;
     let caller = call.caller()?;

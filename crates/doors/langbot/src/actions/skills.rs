@@ -227,7 +227,7 @@ impl Store {
     }
 }
 
-/// Does something with the skills of whoever asks, where nobody else has to wait for it.
+/// Works on the caller's skill store, on a thread that may block.
 async fn in_store(call: &Call<'_>, work: impl FnOnce(&Store) -> Answer + Send + 'static) -> Answer {
     let root = call.door.skills_of(&call.place);
     blocking(move || work(&Store::open(root)?)).await?

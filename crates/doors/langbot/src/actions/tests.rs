@@ -1,4 +1,4 @@
-//! What clients are told where there are no boxes.
+//! Replies of a server without a backend.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn connection(client: Client) -> Connection {
 
 async fn ask(door: &LangBot, connection: &Connection, action: &str, data: Value) -> Reply {
     let context = json!({ "instance_uuid": "i", "workspace_uuid": "w", "placement_generation": 1 });
-    let Value::Object(data) = data else { panic!("{data} is no object") };
+    let Value::Object(data) = data else { panic!("{data} is not an object") };
     door.answer(connection, Request { seq_id: 7, action: action.to_owned(), data, context: Some(context) })
         .await
         .unwrap()

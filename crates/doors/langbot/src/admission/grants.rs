@@ -14,9 +14,9 @@ use crate::fault::{Class, Fault};
 /// What permits a workspace to have sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
-    /// The instance, as it was sent.
+    /// The instance, verbatim.
     pub(crate) instance: String,
-    /// The workspace, as it was sent.
+    /// The workspace, verbatim.
     pub(crate) workspace: String,
     /// For which generation.
     pub(crate) generation: u64,
@@ -33,9 +33,9 @@ pub(crate) struct Grant {
 /// That a version of an entitlement, and all before it, are over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Revocation {
-    /// The instance, as it was sent.
+    /// The instance, verbatim.
     pub(crate) instance: String,
-    /// The workspace, as it was sent.
+    /// The workspace, verbatim.
     pub(crate) workspace: String,
     /// Which version.
     pub(crate) revision: u64,
@@ -95,7 +95,7 @@ impl Grant {
         })
     }
 
-    /// What the client is told of one that is installed.
+    /// The reply for an installed grant.
     pub(crate) fn receipt(&self) -> Map<String, Value> {
         let receipt = json!({
             "installed": true,

@@ -96,7 +96,7 @@ impl Readiness {
         Err(Fault::new(Class::Readiness, text))
     }
 
-    /// As clients are told.
+    /// The reply to clients.
     pub(crate) fn shown(&self) -> Map<String, Value> {
         let checks: Map<_, _> = self.checks.iter().map(|(name, passed)| ((*name).to_owned(), json!(passed))).collect();
         let mut shown = Map::from_iter([
@@ -117,7 +117,7 @@ fn stands(capabilities: &Capabilities, name: &str) -> Option<FindingState> {
     capabilities.findings.iter().find(|finding| finding.name == name).map(|finding| finding.state)
 }
 
-/// How everything stands that was looked at. Not what exactly was found: this is told to anybody.
+/// The state of every check. It leaves out what exactly was found, because every client may read it.
 fn details(capabilities: &Capabilities) -> Map<String, Value> {
     capabilities.findings.iter().map(|finding| (finding.name.clone(), json!(finding.state))).collect()
 }

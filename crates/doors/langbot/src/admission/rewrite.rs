@@ -91,7 +91,7 @@ fn extra_mounts(data: &Map<String, Value>) -> Result<Vec<Value>, Fault> {
     Ok(mounts.clone())
 }
 
-/// What is no number is left for those who read it next to refuse.
+/// A value that is not a number is left for the parser of the request to refuse.
 fn cap_timeout(data: &mut Map<String, Value>, max_timeout_sec: u64) {
     let number = match data.get("timeout_sec") {
         Some(Value::Number(number)) => number.as_f64(),

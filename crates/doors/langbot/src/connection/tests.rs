@@ -1,4 +1,4 @@
-//! Connections of channels, to a clerk that does as it is told.
+//! Connections over channels, with a scripted clerk.
 
 use std::sync::Mutex;
 
@@ -23,7 +23,7 @@ impl MessageWriter for mpsc::Sender<String> {
     }
 }
 
-/// Answers `slow` when it is told to, `broken` not at all, and everything else at once.
+/// Never answers `broken`, answers `slow` when the test says so, and everything else at once.
 #[derive(Clone, Default)]
 struct Script {
     tasks: TaskTracker,

@@ -1,4 +1,4 @@
-//! The order in which clients of workspaces are checked, and what each is told.
+//! The order in which clients of workspaces are checked, and the answer to each.
 
 use std::sync::Arc;
 

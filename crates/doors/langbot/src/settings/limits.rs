@@ -35,7 +35,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Reads them; what is not given has its default.
+    /// Reads them; absent ones have their default.
     pub(super) fn read(given: Option<&Map<String, Value>>) -> Result<Self, Fault> {
         let nothing = Map::new();
         let given = given.unwrap_or(&nothing);
@@ -55,7 +55,7 @@ impl Limits {
         })
     }
 
-    /// As clients are told.
+    /// The reply to clients.
     pub(crate) fn shown(&self) -> Value {
         json!({
             "max_sessions": self.max_sessions,

@@ -8,7 +8,7 @@ use super::*;
 const OFFERED: &[BackendName] = &[BackendName::Native, BackendName::Docker];
 
 fn map(value: Value) -> Map<String, Value> {
-    let Value::Object(map) = value else { panic!("{value} is no object") };
+    let Value::Object(map) = value else { panic!("{value} is not an object") };
     map
 }
 
@@ -67,7 +67,7 @@ fn settings_are_laid_over_each_other_by_their_first_names() {
     let third = second.with(&map(json!({ "limits": { "max_sessions": 5 } })), &config, OFFERED).unwrap();
     assert_eq!((third.limits().max_sessions, third.limits().max_managed_processes), (5, 64));
     assert_eq!(third.backend(), &BackendChoice::Other("e2b".into()));
-    assert!(!third.kept.contains_key("e2b"), "what is not for us is not kept");
+    assert!(!third.kept.contains_key("e2b"), "settings of other backends are not kept");
 }
 
 #[test]

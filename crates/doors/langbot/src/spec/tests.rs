@@ -161,7 +161,7 @@ fn artifacts_are_mounted_by_their_digest_only() {
 fn a_session_is_asked_for_in_every_field() {
     let spec = read(&json!({ "session_id": "s", "mount_path": "/data" })).unwrap();
     let request = spec.session_request(vec!["/srv".into()]);
-    assert_eq!(request.mount_path, Some("/data".parse().unwrap()), "it is told and compared");
+    assert_eq!(request.mount_path, Some("/data".parse().unwrap()), "it is shown and compared");
     assert_eq!((request.host_path.clone(), request.workspace_quota_mb), (Some(None), Some(0)));
     assert_eq!(request.rules.mount_roots, Some(vec!["/srv".into()]));
     let config = request.resolve(&box_core::session::SessionDefaults::default(), None).unwrap();

@@ -73,7 +73,7 @@ async fn a_backend_that_is_offered_and_not_there_is_told_with_its_reason_and_not
         Box::pin(async { Ok(Arc::new(Hollow(tempfile::tempdir().unwrap())) as Arc<dyn box_core::Backend>) })
     });
     let docker: Opener = Box::new(|| {
-        let (what, reason, fix) = ("docker".to_owned(), "nobody listens".to_owned(), "start it".to_owned());
+        let (what, reason, fix) = ("docker".to_owned(), "connection refused".to_owned(), "start it".to_owned());
         Box::pin(async { Err(box_core::Error::Unavailable { what, reason, fix }) })
     });
     let openers = vec![(BackendName::Native, native), (BackendName::Docker, docker)];
@@ -83,7 +83,7 @@ async fn a_backend_that_is_offered_and_not_there_is_told_with_its_reason_and_not
     let ours = json!({ "name": "native", "available": true });
     assert_eq!(scene.host("box_health", json!({})).await, Ok(ours));
     scene.host("box_init", json!({ "backend": "docker" })).await.unwrap();
-    let none = json!({ "name": null, "available": false, "reason": "nobody listens" });
+    let none = json!({ "name": null, "available": false, "reason": "connection refused" });
     assert_eq!(scene.host("box_get_backend_info", json!({})).await, Ok(none));
     let fault = scene.ask(1, "box_create_session", json!({ "session_id": "s" })).await.unwrap_err();
     assert!(fault.starts_with("BoxBackendUnavailableError: the docker backend"), "{fault}");

@@ -98,7 +98,7 @@ async fn measure(call: &Call<'_>, session: &SessionId) -> [Tally; 3] {
         output_head_bytes: Some(SAID_BYTES_MAX),
         ..ExecCall::new(Program::Argv(words))
     };
-    // One that has gone meanwhile must not be made anew.
+    // If the session is gone by now, this must not create it again.
     let request = SessionRequest::of_existing();
     match call.door.service().run(&caller, session, &request, exec).await {
         Ok(result) if result.info.exit_code == Some(0) => read(&result.stdout),
