@@ -20,7 +20,7 @@ use crate::{limits, seats};
 /// Before this, a subprotocol of a WebSocket is a token. Browsers cannot set any other header there.
 const PROTOCOL_PREFIX: &str = "bearer.";
 
-/// What tokens of ours begin with, and what they begin with where they are keys of E2B's form.
+/// Prefixes of tokens: of this server's form, and of E2B's.
 const KEY_PREFIXES: [&str; 2] = ["sbx_", "e2b_"];
 
 /// The tokens that open this door.
@@ -74,7 +74,7 @@ impl Tokens {
     async fn caller(&self, peer: Peer, shown: &Credential<'_>) -> Result<Caller, Failure> {
         let rows = self.rows().await?;
         match shown {
-            // Why it is refused is not told: whoever has no good token learns nothing about the others.
+            // The answer does not say why, so that a stranger learns nothing about tokens.
             Credential::Token(token) => {
                 token::check(&rows, token, Timestamp::now()).map_err(|_| Failure::unauthorized())
             }
@@ -86,8 +86,8 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// Who shows a key of E2B's form, which is a token of ours in another spelling. Where there is no token yet, any key opens the
-    /// door to who is on this machine: their clients do not work without one.
+    /// The caller with a key of E2B's form, which is a token in another spelling. Until a token exists, any key admits
+    /// callers on this machine, because E2B's clients do not work without a key.
     pub async fn owner_of_key(&self, peer: Peer, key: &str) -> box_core::Result<Option<Caller>> {
         let rows = self.rows().await?;
         if key.is_empty() && peer == Peer::Unix {
@@ -131,9 +131,9 @@ pub fn bearer(value: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a value of `Authorization` or of another header for keys looks like one that opens our doors.
+/// Whether a value of `Authorization` or of another header for keys looks like a token of this server.
 pub fn is_like_ours(value: &HeaderValue) -> bool {
-    // What is not text is none.
+    // Invalid text is not a token.
     let text = value.to_str().unwrap_or_default();
     let token = bearer(text).unwrap_or(text.trim());
     KEY_PREFIXES.iter().any(|prefix| token.starts_with(prefix))
@@ -186,17 +186,17 @@ async fn enter(state: &ServerState, caller: Result<Caller, Failure>, mut request
     }
 }
 
-/// Whether a request shows anything that is meant to be a token of ours.
+/// Whether a request presents a token of this server.
 pub fn shows_token(headers: &HeaderMap) -> bool {
     shown(headers) != Credential::Nothing
 }
 
-/// Who is asking, if that is somebody with the right for a group of routes.
+/// The caller, if it has the scope of a group of routes.
 pub async fn identify(state: &ServerState, scope: Scope, head: &Parts) -> Result<Caller, Failure> {
     identify_any(state, &[scope], head).await
 }
 
-/// Who is asking, if that is somebody with one of these rights.
+/// The caller, if it has one of these scopes.
 async fn identify_any(state: &ServerState, scopes: &[Scope], head: &Parts) -> Result<Caller, Failure> {
     let peer = head.extensions.get::<Peer>().copied().ok_or_else(Failure::unauthorized)?;
     let caller = state.tokens().caller(peer, &shown(&head.headers)).await?;
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(subject(&[], peer("[::ffff:127.0.0.1]:9"), &[]).await.as_deref(), Some("local"));
         assert_eq!(subject(&[], Peer::Unix, &[]).await.as_deref(), Some("local"));
         assert_eq!(subject(&[], peer(FAR), &[]).await, None);
-        assert_eq!(subject(&[], peer(TCP), &[("authorization", "Bearer x")]).await, None, "a token that nobody made");
+        assert_eq!(subject(&[], peer(TCP), &[("authorization", "Bearer x")]).await, None, "an unknown token");
     }
 
     #[tokio::test]

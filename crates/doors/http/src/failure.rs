@@ -1,4 +1,4 @@
-//! What a caller is told when something went wrong: one shape, for every route and every reason.
+//! Errors as callers see them: one shape, for every route and every reason.
 
 use axum::response::{IntoResponse, Response};
 use box_core::mcp::McpError;
@@ -79,10 +79,10 @@ impl Failure {
         Self { cause: Some(cause.into()), ..failure }
     }
 
-    /// For an answer that somebody else made and that has nothing but a status.
+    /// For an error response that has only a status, such as the router's own.
     pub fn from_status(status: StatusCode) -> Self {
         let (code, message) = match status {
-            StatusCode::NOT_FOUND => ("not_found", "there is no such path; /openapi.json lists all"),
+            StatusCode::NOT_FOUND => ("not_found", "this path does not exist; /openapi.json lists all paths"),
             StatusCode::METHOD_NOT_ALLOWED => {
                 ("method_not_allowed", "this path has other methods; the header Allow lists them")
             }
@@ -183,7 +183,7 @@ fn known_name(field: &'static str) -> &'static str {
     }
 }
 
-/// The one place where what can go wrong becomes what a caller is told.
+/// The one table that turns errors of the domain into responses.
 impl From<box_core::Error> for Failure {
     fn from(error: box_core::Error) -> Self {
         use box_core::Error as E;

@@ -24,7 +24,7 @@ impl Feed for Follow {
 
 /// Something that takes input.
 pub trait Inlet: Send + Sync {
-    /// Standard input. Waits while nobody reads it.
+    /// Standard input. Waits until the process reads it.
     fn stdin(&self, chunk: StdinChunk) -> impl Future<Output = Result<()>> + Send;
     /// The size of its terminal.
     fn resize(&self, size: WindowSize) -> impl Future<Output = Result<()>> + Send;
@@ -55,13 +55,13 @@ impl Line {
         })
     }
 
-    /// What is told of a run that has ended: of a command its whole result, of a managed process how that run went.
+    /// The final message about a run that has ended: the result of a command, or the state of a managed process.
     pub async fn ending(&self, info: &ExecInfo) -> Value {
         let result = match &self.target {
             Target::Exec(exec) => self.service.wait_exec(&self.caller, &self.session, exec).await.ok(),
             Target::Process(_) => None,
         };
-        // A session that was destroyed with its command has no result any more, but what is known is told.
+        // A session that was destroyed with its command has no result any more; then the known state is sent.
         let told = result.map_or_else(|| serde_json::to_value(info), serde_json::to_value);
         told.unwrap_or_default()
     }

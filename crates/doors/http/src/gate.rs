@@ -1,8 +1,9 @@
-//! Who may knock at all: requests that name us as we are called, from pages that are ours or were allowed.
+//! Requests that a browser may have been tricked into are refused: `Host` must name this server, and `Origin` must be
+//! its own page or an allowed one.
 //!
-//! A web page can make its name mean our address, and then talk to us from the browser of somebody who can reach us. The header
-//! `Host` then still has the page's name. And a browser opens WebSockets to anybody, but tells from which page in `Origin`. So
-//! both are looked at first, for every request.
+//! A page can resolve its own name to this server's address (DNS rebinding) and then send requests from the browser of
+//! a user who can reach the server; `Host` still has the page's name. And a browser opens WebSockets to any server, but
+//! names the page in `Origin`. So both are checked first, for every request.
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use crate::failure::Failure;
 use crate::state::ServerState;
 
-/// How a request came to us. Put into its extensions by whoever accepted the connection; without it nobody is let in.
+/// How a request arrived. The acceptor of the connection puts it into the extensions; a request without it is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
     /// By TCP.
@@ -31,7 +32,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Whether nobody but users of this machine can be at the other end.
+    /// Whether the other end can only be a user of this machine.
     pub fn is_local(self) -> bool {
         match self {
             Self::Tcp { remote, .. } => remote.ip().to_canonical().is_loopback(),
@@ -40,10 +41,10 @@ impl Peer {
     }
 }
 
-/// How a request was written on its way to us. Put into its extensions by whoever accepted the connection.
+/// The scheme of a request. The acceptor of the connection puts it into the extensions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// As it is.
+    /// Without TLS.
     #[default]
     Http,
     /// Encrypted.

@@ -96,7 +96,7 @@ impl std::fmt::Debug for Listeners {
     }
 }
 
-/// Starts to listen. Refuses addresses beyond the loopback while there is no token, unless a door has its own rules.
+/// Starts to listen. Addresses beyond the loopback are refused while no token exists, unless a door has its own rules.
 pub async fn bind(config: ListenConfig, store: &dyn Store) -> Result<Listeners, Error> {
     if config.listen.is_none() && config.unix_socket.is_none() {
         return Err(Error::new("there is nothing to listen on; give an address or the path of a Unix socket"));
@@ -123,7 +123,7 @@ async fn refuse_open_door(store: &dyn Store, address: SocketAddr) -> Result<(), 
         return Ok(());
     }
     Err(Error::new(format!(
-        "{address} can be reached from other machines and there is no token, so anybody could run commands here; make one with \
+        "{address} can be reached from other machines and no token exists, so anyone could run commands here; make one with \
          `strongbox token create --name NAME`, or listen on 127.0.0.1"
     )))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// Longest pause between two pieces of a body.
 pub const BODY_PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Longest time for a whole body: whoever sends a byte now and then is not waited for.
+/// Longest time for a whole body, which also ends a client that sends a byte now and then.
 pub const BODY_TIME_MAX: Duration = Duration::from_mins(2);
 /// How much of a body that is too large is thrown away before the connection is closed. A client that still writes when we close
 /// would see a broken connection instead of our answer.
@@ -46,7 +46,7 @@ pub const CONNECTIONS_MAX: usize = 1024;
 pub const STRANGERS_MAX: usize = 512;
 /// Connections at once by the Unix socket.
 pub const LOCAL_CONNECTIONS_MAX: usize = 256;
-/// How long a peer may take nothing of what we write before it is given up.
+/// How long a peer may read nothing before its connection is closed.
 pub const WRITE_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How long running requests may go on after the server was asked to stop.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(10);

@@ -43,7 +43,7 @@ pub(crate) fn unix(path: &Path) -> Result<UnixDoor, Error> {
     Ok(UnixDoor { listener, _file: file })
 }
 
-/// The mode is set before there is a name: nobody else can open the socket, not even for a moment.
+/// Sets the mode before the socket has a name, so that other users cannot open it even for a moment.
 fn bind_private(path: &Path) -> std::io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -60,12 +60,12 @@ fn remove_stale(path: &Path) -> Result<(), Error> {
         return refuse("is there and is not a socket; remove it, or choose another path");
     }
     match StdUnixStream::connect(path) {
-        Ok(_) => refuse("somebody listens there already; stop that server, or choose another path"),
+        Ok(_) => refuse("another server listens there already; stop it, or choose another path"),
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
             let failed = |error| Error::new(format!("{}: the old socket cannot be removed: {error}", path.display()));
             std::fs::remove_file(path).map_err(failed)
         }
-        Err(error) => refuse(&format!("cannot be asked whether somebody listens: {error}")),
+        Err(error) => refuse(&format!("cannot check whether another server listens there: {error}")),
     }
 }
 

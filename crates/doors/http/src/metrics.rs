@@ -82,7 +82,7 @@ fn known_method(method: &http::Method) -> &'static str {
     }
 }
 
-/// What the service counts, read when somebody asks.
+/// Numbers of the service, collected for each scrape.
 #[derive(Debug)]
 struct ServiceNumbers(Service);
 
@@ -152,7 +152,7 @@ fn counters(now: &Counters) -> [(&'static str, &'static str, u64); 7] {
     [
         ("sessions_created", "Sessions that were made", now.sessions_created),
         ("sessions_failed", "Sessions that could not be made", now.sessions_failed),
-        ("sessions_expired", "Sessions that were removed because nobody used them", now.sessions_expired),
+        ("sessions_expired", "Sessions that were removed after they expired", now.sessions_expired),
         ("sessions_lost", "Sessions whose box vanished", now.sessions_lost),
         ("execs_started", "Commands that were started", now.execs_started),
         ("execs_timed_out", "Commands whose deadline passed", now.execs_timed_out),

@@ -24,8 +24,8 @@ const NO_ROUTE: &str = "unmatched";
 /// Our own pages are plain text with a style.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
-/// Pages of a box may do what pages do, but under an origin that is nobody's: they cannot read what we answer, and whatever
-/// they send with it is refused at the gate.
+/// Pages of a box may do what pages do, but under an opaque origin: they cannot read this server's responses, and the
+/// gate refuses what they send with that origin.
 const POLICY_OF_BOXES: &str =
     "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts; frame-ancestors 'none'";
 
@@ -44,7 +44,7 @@ impl Verbatim {
 /// Marks an answer that a service in a box wrote, with whose origin it is served from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfBox {
-    /// From our own address, so that no browser may take it for a page of ours.
+    /// From this server's own address, so browsers must not treat it as this server's page.
     OfOurOrigin,
     /// From a name that is the service's alone: what its pages may do is its own matter.
     OfItsOwnOrigin,
@@ -88,7 +88,7 @@ pub async fn watch(State(state): State<ServerState>, request: Request, next: Nex
     .await
 }
 
-/// Gives every error its shape, whoever made it, and writes the line for the log.
+/// Gives every error its shape, also those of layers, and writes the access log.
 fn shape(mut response: Response, id: &str, took: Duration) -> Response {
     let status = response.status();
     let is_plain = response.extensions_mut().remove::<Verbatim>().is_some();
@@ -124,7 +124,7 @@ fn write_out(failure: &Failure, original: Response, id: &str) -> Response {
     (failure.status(), parts.headers, Json(failure.body(Some(id)))).into_response()
 }
 
-/// What a box wrote is served from our own origin, so no browser may take it for a page of ours.
+/// What a box wrote is served from this server's origin, so browsers must not treat it as this server's page.
 fn harden(response: &mut Response, id: &str) {
     let of_box = response.extensions_mut().remove::<OfBox>();
     let headers = response.headers_mut();

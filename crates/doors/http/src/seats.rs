@@ -165,7 +165,7 @@ mod tests {
         let crowd: Vec<Seat> = (1..limits::STRANGERS_MAX).map(|_| seats.take(CROWDED)).collect();
         crowd[0].set_waiting(false);
         let newcomers: Vec<Seat> = (0..3).map(|_| seats.take(CROWDED)).collect();
-        assert!(!is_lost(&alone), "whoever has one connection keeps it");
+        assert!(!is_lost(&alone), "a client with one connection keeps it");
         assert!(!is_lost(&crowd[0]), "a request is being answered");
         assert!(crowd[1..4].iter().all(is_lost) && !crowd[4..].iter().any(is_lost));
         assert!(!newcomers.iter().any(is_lost));

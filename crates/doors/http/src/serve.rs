@@ -60,7 +60,7 @@ impl Server {
                 None => std::future::pending().await,
             }
         };
-        // When this ends, the listeners are gone: nobody can connect any more.
+        // When this ends, the listeners are closed.
         tokio::select! {
             () = by_tcp => {}
             () = by_unix => {}
@@ -180,7 +180,8 @@ fn protocol() -> http1::Builder {
     builder
 }
 
-/// Small messages go out at once, and a peer whose machine vanished is noticed by the kernel even while nobody reads or writes.
+/// Sends small messages at once, and has the kernel notice a peer whose machine vanished even while the connection is
+/// idle.
 fn prepare(stream: &TcpStream) {
     let quick = stream.set_nodelay(true);
     let millis = u32::try_from((limits::PING_EVERY + limits::PONG_TIME_MAX).as_millis()).unwrap_or(u32::MAX);

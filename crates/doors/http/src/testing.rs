@@ -66,7 +66,7 @@ pub fn tokens(people: &[(&str, &str, &[Scope])]) -> (Vec<String>, Vec<TokenRow>)
     people.iter().map(token).unzip()
 }
 
-/// People with tokens who knock at all routes. Who knocks is told by the place in the list of tokens.
+/// Clients with tokens that call all routes. The index of a token in the list names the client.
 #[derive(Debug)]
 pub struct Visitors {
     door: Router,

@@ -16,7 +16,7 @@ pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, Error> {
     let chain = read(&files.certificate, |path| CertificateDer::pem_file_iter(path)?.collect::<Result<Vec<_>, _>>())?;
     let key = read(&files.key, |path| PrivateKeyDer::from_pem_file(path))?;
     if chain.is_empty() {
-        return Err(Error::new(format!("{}: there is no certificate in it", files.certificate.display())));
+        return Err(Error::new(format!("{}: the file has no certificate in PEM form", files.certificate.display())));
     }
     let provider = Arc::new(ring::default_provider());
     let unusable = |error| Error::new(format!("certificate {}: {error}", files.certificate.display()));

@@ -55,8 +55,8 @@ pub fn tag(entry: &Entry) -> String {
     format!("\"{:x}-{:x}\"", entry.size, entry.modified_ns)
 }
 
-/// Sends bytes as they come and as fast as they are taken: so many, or all. When there are fewer, or the file operation broke off, the
-/// answer breaks off too, so that nobody takes it for whole.
+/// Streams bytes as fast as they are read: so many, or all. If there are fewer, or the file operation fails, the
+/// response is aborted, so that a client cannot mistake it for complete.
 pub fn pieces(bytes: FileBytes, first: Option<Vec<u8>>, length: Option<u64>) -> Body {
     let begin = (bytes, first, length.unwrap_or(u64::MAX));
     let pieces = stream::try_unfold(begin, move |(mut bytes, ready, left)| async move {

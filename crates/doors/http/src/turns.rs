@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use box_core::{SessionId, TenantId};
 use tokio::sync::OwnedMutexGuard;
 
-/// Whose turn it is, for each session in which somebody runs or waits.
+/// The turn of each session with a request that runs or waits.
 #[derive(Debug, Default)]
 pub struct Turns(Mutex<HashMap<(TenantId, SessionId), Weak<Turn>>>);
 

@@ -64,7 +64,7 @@ pub trait FromFields: Sized {
     /// Takes what it knows out of the fields.
     fn take_from(fields: &mut Fields) -> Result<Self, Failure>;
 
-    /// Takes everything, and refuses what nobody knows.
+    /// Takes all fields and refuses unknown ones.
     fn from_fields(mut fields: Fields) -> Result<Self, Failure> {
         let taken = Self::take_from(&mut fields)?;
         fields.finish()?;
@@ -96,7 +96,7 @@ impl Fields {
         Ok(Self { left, known: Vec::new() })
     }
 
-    /// Whether a field is there that nobody has taken yet.
+    /// Whether a field is present and was not taken yet.
     pub fn has(&self, name: &str) -> bool {
         self.left.contains_key(name)
     }

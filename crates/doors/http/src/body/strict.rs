@@ -1,7 +1,7 @@
-//! JSON in which no name occurs twice and that is not larger than anybody needs.
+//! JSON with unique names and bounded size.
 //!
-//! A reader that takes the last of two equal names and another that takes the first see two different requests; whoever checks
-//! one and runs the other is fooled. So such a body is refused.
+//! Of two equal names one parser takes the first and another the last, so a check could see another request than the
+//! code that runs it. Such a body is refused.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Every reason of the domain, and what callers are told of it.
+//! The response for every error of the domain.
 
 use box_core::{Dimension, Error, Level, QuotaMoment, Scope};
 use box_wire::FrameError;

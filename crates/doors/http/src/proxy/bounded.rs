@@ -43,10 +43,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         if left == usize::MAX {
             return Poll::Ready(Ok(()));
         }
-        // Whoever lifts the bound meanwhile must not have it put back.
+        // A concurrent lift of the bound must not be undone.
         let _ = self.left.compare_exchange(left, left.saturating_sub(count), Ordering::Relaxed, Ordering::Relaxed);
         if count > left {
-            return Poll::Ready(Err(io::Error::other("it says too much before its answer")));
+            return Poll::Ready(Err(io::Error::other("it sent too much before its response")));
         }
         Poll::Ready(Ok(()))
     }

@@ -16,7 +16,7 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
     header::TE,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
-    // Both ends of ours answer it by themselves.
+    // Both ends of the proxy answer it by themselves.
     header::EXPECT,
 ];
 
@@ -68,7 +68,7 @@ pub(super) fn to_service(request: &mut Request, host: &HeaderValue) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Makes the head of an answer fit for whoever asked.
+/// Removes from the response what concerns only the connection to the service.
 pub(super) fn from_service(headers: &mut HeaderMap) {
     drop_of_one_connection(headers);
 }

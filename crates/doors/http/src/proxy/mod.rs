@@ -1,7 +1,8 @@
-//! HTTP and WebSockets to services in boxes: a request goes in as it came, without what is ours, and the answer comes out.
+//! HTTP and WebSockets to services in boxes: a request goes in unchanged except for credentials and headers of this
+//! server, and the response comes out.
 //!
-//! A box is hostile. What it answers is bounded before it is believed, and whatever is wrong with it is told as its fault. Each
-//! request has a connection of its own: one that is kept for the next would keep its session in use, and nobody could say until when.
+//! A box is hostile. Its responses are bounded, and errors name the box as their source. Each request has a connection
+//! of its own: a pooled connection would keep its session in use for an unknown time.
 
 mod bounded;
 mod headers;
@@ -40,17 +41,17 @@ pub struct Target {
     pub port: NonZeroU16,
     /// What it is asked for.
     pub path: PathAndQuery,
-    /// What it is told that it is called.
+    /// The `Host` that the service sees.
     pub host: HeaderValue,
 }
 
-/// Why there is no answer of the service. Each door has its own words for it.
+/// Why the service gave no response. Each door has its own words for it.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
     /// Nothing listens on that port of the box.
     #[error("{0}")]
     PortClosed(#[source] box_core::Error),
-    /// The box cannot be reached at all: there is no such session, too much is asked of it, it is gone.
+    /// The box cannot be reached: the session is unknown or gone, or has too many connections.
     #[error(transparent)]
     NotReached(box_core::Error),
     /// What the service answered is not HTTP, or more than is taken.
@@ -112,7 +113,7 @@ pub async fn forward(state: &ServerState, target: Target, mut request: Request) 
             headers::ask_for_protocol(response.headers_mut(), protocol);
             Ok(response.map(|_| Body::empty()))
         }
-        (None, Some(_)) => Err(bad(target.port, "it changes the protocol though nobody asked for that")),
+        (None, Some(_)) => Err(bad(target.port, "it switched protocols although the client did not ask for that")),
         (_, None) => Ok(response.map(Body::new)),
     }
 }
@@ -134,7 +135,7 @@ where
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let abort = state.abort().clone();
     state.tasks().start(async move {
-        // What goes wrong on the connection is told to whoever waits for the answer or reads it.
+        // Errors of the connection also reach the task that waits for the response or reads it.
         let _ = abort.run_until_cancelled(connection.with_upgrades()).await;
     });
     let answered = timeout(limits::PORT_ANSWER_TIME_MAX, sender.send_request(request)).await;

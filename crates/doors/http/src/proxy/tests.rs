@@ -24,7 +24,7 @@ async fn answered(bytes: &[u8]) -> (Result<http::Response<Incoming>, ProxyError>
         while !asked.ends_with(b"\r\n\r\n") {
             assert_ne!(far.read_buf(&mut asked).await.unwrap(), 0);
         }
-        // Whoever gives up on it does not read all.
+        // The proxy may close the connection before all is written.
         let _ = far.write_all(&bytes).await;
         far
     });

@@ -1,4 +1,4 @@
-//! What two peers say to each other after they agreed on another protocol than HTTP. Nobody looks at it.
+//! Carries the bytes of two peers that switched to another protocol than HTTP, without parsing them.
 
 use box_core::tasks::Start as _;
 use hyper::upgrade::OnUpgrade;
@@ -11,7 +11,7 @@ use crate::state::ServerState;
 pub(super) fn start(state: &ServerState, client: OnUpgrade, service: OnUpgrade) {
     let closing = state.closing().clone();
     let work = async move {
-        // Whoever waits in vain for one of the two is told by its own end.
+        // A peer that waits for a failed upgrade sees its own connection close.
         let _ = closing.run_until_cancelled(carry(client, service)).await;
     };
     state.tasks().start(work.in_current_span());

@@ -31,7 +31,7 @@ async fn run(server: Server) -> Running {
     Running { address, stop, task }
 }
 
-/// A server whose `/slow` answers when it is told to, after it has told that it was asked.
+/// A server whose `/slow` reports each request and answers when the test says so.
 async fn slow() -> (Running, Arc<Notify>, Arc<Notify>) {
     let (asked, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (asking, going) = (Arc::clone(&asked), Arc::clone(&go));

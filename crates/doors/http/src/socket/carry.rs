@@ -73,7 +73,7 @@ async fn listen(
             Ok(Message::Binary(_)) if all_heard.is_cancelled() => {}
             Ok(Message::Binary(bytes)) => {
                 if pulse.busy(writer.write_all(&bytes)).await.is_err() {
-                    // The service takes nothing more. What it still says is told.
+                    // The service reads no more. Its remaining output is still sent.
                     all_heard.cancel();
                 }
             }

@@ -1,8 +1,9 @@
 //! The conversation with a command or managed process.
 //!
-//! Server to client: a binary message is output, its first byte the stream (1 standard output, 2 standard error). A text message
-//! is JSON with a `type`: `started`, `gap`, `restarted`, `ended` or `error`, and, but for `error`, the `cursor` behind it. Whoever
-//! counts the bytes of output from there knows the cursor at any time, and can attach again from it.
+//! Server to client: a binary message is output, its first byte the stream (1 standard output, 2 standard error). A
+//! text message is JSON with a `type`: `started`, `gap`, `restarted`, `ended` or `error`; all except `error` have the
+//! `cursor` behind them. A client that counts the bytes of output from there knows the cursor at any time, and can
+//! attach again from it.
 //!
 //! Client to server: a binary message is standard input. A text message is JSON: `{"type": "stdin_end"}`,
 //! `{"type": "resize", "rows": 24, "columns": 80}` or `{"type": "signal", "signal": "INT"}`.
@@ -26,7 +27,7 @@ use crate::feed::{Feed, Inlet};
 use crate::terminal::SizeBody;
 use crate::{limits, signal};
 
-/// Talks until the command ends, the client leaves, or the server stops. `first` is what the client is told before all else.
+/// Talks until the command ends, the client leaves, or the server stops. `first` is sent before everything else.
 pub async fn converse<F: Feed, I: Inlet>(
     socket: WebSocket,
     mut feed: F,

@@ -1,4 +1,4 @@
-//! Notices when nobody is at the other end any more.
+//! Pings a peer to notice when it is gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -32,7 +32,7 @@ pub type Stream = SplitStream<WebSocket>;
 /// How a connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// Nobody is there to be told.
+    /// The client is gone, so it gets no message.
     Gone,
     /// With a code and a reason.
     Close(u16, &'static str),
@@ -47,7 +47,7 @@ impl End {
     const REFUSED: Self = Self::Close(1008, "refused; the message before says why");
     /// Something failed on our side.
     const FAILED: Self = Self::Close(1011, "failed; the message before says why");
-    /// Somebody else attached to the relay. A code of our own, which resembles 409.
+    /// Another client attached to the relay. A code of this server, which resembles 409.
     const TAKEN: Self = Self::Close(4409, "another client attached");
 
     /// The end that follows from what a client sent.
@@ -70,7 +70,7 @@ pub async fn close(mut sink: Sink, mut stream: Stream, end: End) {
             while let Some(Ok(_)) = stream.next().await {}
         }
     };
-    // Whoever does not answer is left without one.
+    // A client that does not answer the close frame is disconnected.
     let _ = timeout(limits::CLOSE_TIME_MAX, farewell).await;
 }
 

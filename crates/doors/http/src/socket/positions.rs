@@ -1,7 +1,7 @@
 //! Up to where the line relay of each managed process has delivered, who holds it now, and who waits for it.
 //!
-//! A client that comes back goes on where the last one stopped, so that no message is lost and none is told twice. One client
-//! holds a relay at a time; what happens to the next is what it asked for: it waits in a line, is refused, or takes over.
+//! A client that reconnects continues where the last one stopped, so that each message is delivered once. One client
+//! holds a relay at a time; the next one chooses whether it waits in a line, is refused, or takes over.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,21 +17,21 @@ use crate::limits;
 /// Which managed process.
 pub(super) type Key = (TenantId, SessionId, ProcessId);
 
-/// What a client wants when somebody is attached already.
+/// What a client wants if another one is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// To wait for its turn.
     Wait,
-    /// To be told.
+    /// A refusal.
     Refuse,
-    /// To have it now, from whoever has it.
+    /// To detach the other client and have the relay now.
     TakeOver,
 }
 
 /// Why a client cannot even wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Busy {
-    /// Somebody is attached.
+    /// Another client is attached.
     Attached,
     /// Too many wait already.
     Crowded,
@@ -72,8 +72,8 @@ struct RelayPosition {
 }
 
 impl RelayPosition {
-    /// Whether this is about that process, and not about an earlier one of the same name. One that was started again by itself
-    /// has more restarts than before; one that replaced another starts to count anew.
+    /// Whether this is about that process, and not about an earlier one of the same name. A process that was restarted
+    /// has more restarts than before; a process that replaced another counts from zero.
     fn is_of(&self, info: &ProcessInfo) -> bool {
         self.started_at == info.started_at || info.restarts > self.restarts
     }
@@ -85,7 +85,7 @@ pub(super) struct Ticket {
     slot: Arc<Slot>,
     number: u64,
     called: Option<oneshot::Receiver<()>>,
-    /// Whether somebody else looks after the place now.
+    /// Whether the next client owns the slot now.
     is_handed_on: bool,
 }
 
@@ -127,7 +127,7 @@ impl Slots {
         Arc::clone(slot)
     }
 
-    /// Forgets the position that was not asked for the longest, and that nobody holds.
+    /// Drops the position that was unused for the longest time, among those without a client.
     fn make_room(&mut self) {
         if self.by_key.len() < limits::RELAY_POSITIONS_MAX {
             return;
@@ -152,7 +152,7 @@ impl State {
             self.holder = Some(CancellationToken::new());
             return Ok((self.tickets, None));
         }
-        // Whoever holds the relay of an earlier process of that name lets go in a moment.
+        // A client that holds the relay of an earlier process of that name leaves in a moment.
         let is_same = self.place.is_none_or(|place| place.is_of(info));
         if entry == Entry::Refuse && is_same {
             return Err(Busy::Attached);
@@ -203,7 +203,7 @@ impl Ticket {
     /// Waits for its turn. Waiting may be given up and begun again.
     pub(super) async fn turn(&mut self) {
         if let Some(called) = &mut self.called {
-            // Nobody drops the other end but with the line, which this ticket is in.
+            // The other end is only dropped with the line, which holds this ticket.
             let _ = called.await;
             self.called = None;
         }
@@ -235,7 +235,7 @@ impl RelayLease {
         self.from
     }
 
-    /// Fires when somebody else took over.
+    /// Fires when another client takes over.
     pub(super) fn taken(&self) -> &CancellationToken {
         &self.taken
     }
@@ -353,7 +353,7 @@ mod tests {
         let mut line: Vec<_> = (0..limits::RELAY_WAITING_MAX).map(|_| join(Entry::Wait).unwrap()).collect();
         assert_eq!(join(Entry::Wait).unwrap_err(), Busy::Crowded);
         line.pop();
-        assert!(join(Entry::Wait).is_ok(), "whoever leaves makes room");
+        assert!(join(Entry::Wait).is_ok(), "a client that leaves makes room");
     }
 
     #[tokio::test]

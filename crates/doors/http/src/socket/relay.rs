@@ -17,7 +17,7 @@ use crate::limits;
 const STOPPING: End = End::Close(1001, "Box runtime shutting down");
 /// Something failed on our side. Nothing was said before, because the client takes every message for one of the process.
 const FAILED: End = End::Close(1011, "the relay failed");
-/// Somebody who waits has said more than is kept for later.
+/// A waiting client sent more bytes than the server buffers.
 const TOO_MUCH: End = End::Close(1009, "too much was sent while another client was attached");
 /// The same, counted in messages.
 const TOO_MANY: End = End::Close(1013, "too many messages were sent while another client was attached");
@@ -27,7 +27,7 @@ const TOO_MANY: End = End::Close(1013, "too many messages were sent while anothe
 pub struct Ends {
     /// The server stops.
     pub closing: CancellationToken,
-    /// The right to relay is withdrawn. The client is told the same as when the process ends.
+    /// The right to relay is withdrawn. The client sees the same as when the process ends.
     pub withdrawn: CancellationToken,
 }
 
@@ -49,7 +49,7 @@ pub struct RelaySlot {
 }
 
 impl RelaySlot {
-    /// Stands in line, or is told why not.
+    /// Joins the line, or returns why it may not.
     pub fn join(relays: &Relays, key: Key, info: ProcessInfo, entry: Entry) -> Result<Self, Busy> {
         let ticket = relays.join(&key, &info, entry)?;
         Ok(Self { key, ticket, info })
@@ -68,7 +68,8 @@ pub trait Opening: Send {
     fn open(self, from: Cursor) -> impl Future<Output = Option<(Self::Output, Self::Input)>> + Send;
 }
 
-/// Relays when it is the client's turn, until the process ends, the client leaves, somebody takes over, or one of `ends`.
+/// Relays when it is the client's turn, until the process ends, the client leaves, another one takes over, or one of
+/// `ends`.
 pub async fn relay(socket: WebSocket, relays: &Relays, place: RelaySlot, opening: impl Opening, ends: Ends) {
     let (mut sink, mut stream) = socket.split();
     let pulse = Pulse::default();
@@ -255,7 +256,7 @@ async fn heard(stream: &mut Stream, pulse: &Pulse) -> Result<Utf8Bytes, End> {
 
 async fn write<I: Inlet>(inlet: &I, text: &str, pulse: &Pulse) {
     let line = [text.as_bytes(), b"\n"].concat();
-    // A process that has ended is told by the other half; what it does not take any more is nobody's loss.
+    // The reading half reports the end of the process, so input that the process no longer takes can be dropped.
     if let Err(error) = pulse.busy(inlet.stdin(StdinChunk::Bytes(line))).await {
         tracing::debug!(error = %error, "a relay could not write");
     }

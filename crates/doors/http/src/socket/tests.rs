@@ -372,7 +372,7 @@ async fn each_line_of_output_is_one_message_of_the_relay() {
     assert_eq!(heard.recv().await, Some(Heard::Stdin(StdinChunk::Bytes(b"{\"b\":1}\n".to_vec()))));
     assert_eq!(heard.recv().await, Some(Heard::Stdin(StdinChunk::Bytes(b"\n".to_vec()))));
     say.send(ended()).unwrap();
-    assert_eq!(text_of(&mut client).await, "rest", "what has no end is told at the end");
+    assert_eq!(text_of(&mut client).await, "rest", "an unfinished line is sent at the end");
     let frame = close_of(&mut client).await.unwrap();
     assert_eq!((u16::from(frame.code), frame.reason.as_str()), (1000, ""));
 }
