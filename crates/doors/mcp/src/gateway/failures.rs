@@ -1,4 +1,4 @@
-//! What a client is told when a server has no answer for it. The reader is often a model: it is told what happened and what to do.
+//! Errors as clients of a server see them. The reader is often a model, so each says what happened and what to do.
 
 use box_core::mcp::McpServerName;
 use rmcp::ErrorData;
@@ -26,7 +26,8 @@ pub(super) fn of_tool(server: &McpServerName, failure: Failure) -> Result<CallTo
     }
 }
 
-/// A call of a tool that cannot be found. A model that is told that its server is on its way can try again.
+/// The result of a call of an unknown tool. If its server is still starting, the text says so, and a model can try
+/// again.
 pub(super) fn no_tool(name: &str, absence: Option<&Absence>) -> Result<CallToolResponse, ErrorData> {
     match absence {
         Some(absence) => Ok(failed_result(format!("error in phase {PHASE}: {absence}"))),
@@ -60,7 +61,7 @@ pub(super) fn of_request(server: &McpServerName, failure: Failure) -> ErrorData 
     }
 }
 
-/// There is no such tool, prompt or resource, or not for this caller. Both look the same.
+/// The tool, prompt or resource does not exist or is hidden from this caller. Both look the same.
 pub(super) fn unknown(what: &str, name: &str) -> ErrorData {
     let name = clean(name, 200);
     let message = format!("no {what} is called {name}; list them again, its server may have gone or changed");
@@ -77,8 +78,8 @@ fn reason(server: &McpServerName, failure: &Failure) -> String {
         Failure::TimedOut => {
             format!("did not answer within {} minutes, and the call was cancelled", CALL_TIMEOUT.as_secs() / 60)
         }
-        Failure::Unexpected => "answered with something that is no answer to this call".to_owned(),
-        Failure::Cancelled => "was told that nobody waits for the answer".to_owned(),
+        Failure::Unexpected => "sent a response of the wrong type for this call".to_owned(),
+        Failure::Cancelled => "received a cancellation, because the client no longer waits for the answer".to_owned(),
         Failure::Refused(error) => clean(&error.message, MESSAGE_CHARS_MAX),
     };
     format!("error in phase {PHASE}: the server {server} {what}")

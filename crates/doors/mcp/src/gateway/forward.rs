@@ -50,7 +50,7 @@ pub(super) struct Return {
 enum QuestionRoute {
     /// It is asked.
     Request,
-    /// It is told that something is needed, and comes back.
+    /// The result says that input is needed, and the client calls again with it.
     Return,
     /// Not at all.
     Closed,
@@ -244,7 +244,7 @@ fn is_new(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| !version.has_initialize())
 }
 
-/// A question for which the client is told to come back. Whatever cannot be asked so is refused.
+/// A question that is returned to the client as a result. Questions that cannot be returned so are refused.
 fn returned(request: ServerRequest, answer: AnswerTo, way: QuestionRoute) -> Option<Question> {
     let answer = match way {
         QuestionRoute::Return => match Question::new(without_extensions(request), answer) {
@@ -311,7 +311,7 @@ async fn ask(request: ServerRequest, mut answer: AnswerTo, context: &RequestCont
     }
 }
 
-/// Whether the client offers what is asked for; if not, what the server is told at once.
+/// Whether the client offers the capability; if not, the immediate answer to the server.
 fn offered(
     request: &ServerRequest,
     context: &RequestContext<RoleServer>,

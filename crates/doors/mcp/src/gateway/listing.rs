@@ -29,7 +29,7 @@ pub(super) fn page<T>(
     let start = match request.and_then(|request| request.cursor) {
         None => 0,
         Some(cursor) => {
-            cursor.parse().map_err(|_| ErrorData::invalid_params("cursor is none of ours; begin without one", None))?
+            cursor.parse().map_err(|_| ErrorData::invalid_params("unknown cursor; start over without one", None))?
         }
     };
     let rest = items.len().saturating_sub(start);

@@ -2,7 +2,7 @@
 //!
 //! A [`Gateway`] serves one client: a session, or a single request of a client that has no sessions. It keeps nothing of the servers but
 //! what its client watches; names are translated on the way in and on the way out ([`View`]), and everything else is passed on.
-#![expect(deprecated, reason = "what 2026-07-28 gave up is what servers and clients of before it speak")]
+#![expect(deprecated, reason = "servers and clients of earlier versions use what 2026-07-28 removed")]
 
 mod absent;
 mod failures;
@@ -191,7 +191,7 @@ impl ServerHandler for Gateway {
             Ok(Ended::Input(needed)) => Ok(needed.into()),
             Ok(Ended::Answer(ServerResult::CallToolResult(mut result))) => {
                 self.shown.view.rewrite(server.name(), &mut result.content);
-                // Servers of before 2026-07-28 leave it out, clients since then ask for it.
+                // Servers of versions before 2026-07-28 leave it out; clients since then require it.
                 result.result_type.get_or_insert(ResultType::COMPLETE);
                 Ok(result.into())
             }
@@ -327,7 +327,7 @@ impl ServerHandler for Gateway {
             let request = SetLevelRequest::new(SetLevelRequestParams::new(request.level));
             self.forward(server, ClientRequest::SetLevelRequest(request), &context)
         });
-        // Whoever does not understand it logs as before; what the client gets is filtered here anyway.
+        // A server that does not understand it keeps its level; what the client gets is filtered here anyway.
         drop(tokio::time::timeout(LIST_TIMEOUT, join_all(told)).await);
         Ok(())
     }

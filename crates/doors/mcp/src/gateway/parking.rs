@@ -1,8 +1,8 @@
 //! Calls that wait for their client to come back.
 //!
-//! Since 2026-07-28 a server asks nothing: it answers that it needs something, and the client calls again with it. Servers of before ask in the
-//! middle of a call and wait. So that such a call can be answered to a newer client, it is parked under a name that nobody can guess, and
-//! goes on when the client brings the answer.
+//! Since 2026-07-28 a server sends no requests: its result says that it needs input, and the client calls again with
+//! that. Older servers ask in the middle of a call and wait. To answer such a call to a newer client, the gateway parks
+//! it under an unguessable name and resumes it when the client brings the answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Servers by tenant and name, in memory. Whoever keeps servers running puts them in; they leave by themselves when they end.
+//! Servers by tenant and name, in memory. The supervisor adds them; they leave by themselves when they end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -171,7 +171,7 @@ impl ClientView {
         severity(level) >= self.level.load(Ordering::Relaxed)
     }
 
-    /// A message as the client gets it: it is told whose it is.
+    /// A log message for the client, with the name of its server.
     pub(super) fn log_of(
         &self,
         server: &McpServerName,

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::Tally;
 use crate::upstream::Upstream;
 
-/// The servers that are connected, for whoever asks.
+/// The connected servers.
 pub trait Upstreams: Send + Sync + 'static {
     /// Servers of the caller's tenant, sorted by name. Those whose connection is over may still be among them.
     fn connected(&self, caller: &Caller) -> Vec<Upstream>;

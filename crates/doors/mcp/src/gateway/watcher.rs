@@ -16,7 +16,7 @@ use crate::upstream::{Heard, News};
 /// Most news that wait for one client. What does not fit is dropped.
 const NEWS_MAX: usize = 256;
 
-/// How a client is told.
+/// How notifications reach a client.
 #[derive(Debug)]
 pub(super) enum Sink {
     /// By its session.
@@ -61,7 +61,7 @@ impl Sink {
     }
 }
 
-/// What a client last saw, by fingerprint: nothing is told twice.
+/// Fingerprints of what a client last saw, so that it gets no notification twice.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     tools: u64,
@@ -72,7 +72,7 @@ struct Seen {
 /// Tells a client until it is gone.
 pub(super) async fn watch(shown: Arc<ClientView>, sink: Sink, gone: CancellationToken) {
     let (listener, mut heard) = mpsc::channel(NEWS_MAX);
-    // Before anything is waited for: what changes from here on is told.
+    // Subscribe before the first wait, so that no change is missed.
     let mut changes = shown.upstreams.changes(&shown.caller);
     let mut seen = look(&shown, &listener);
     let telling = async {

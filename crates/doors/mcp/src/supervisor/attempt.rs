@@ -41,7 +41,7 @@ pub(super) struct Parts {
     pub(super) stop: CancellationToken,
     /// Makes the editions of definitions tell nothing.
     pub(super) salt: String,
-    /// Whether servers of the operator run on the host where there is no box.
+    /// Whether servers of the operator run on the host if no backend is available.
     pub(super) host_fallback: bool,
     /// Where what servers install outlives their boxes.
     pub(super) keep: Option<Keep>,
@@ -129,7 +129,7 @@ impl Attempt {
         let info = started.await.map_err(|error| self.refused(McpErrorPhase::ProcessStart, &error))?;
         self.seen.note(McpLogSource::Supervisor, &format!("started in session {}", line.session));
         tell(news, News::Started).await;
-        // What it says before anybody asks it is no answer, but what it complains of is worth knowing.
+        // Output before the first request is not an answer, but standard error is worth logging.
         let from = box_core::call::Cursor { run: info.cursor.run, ..Default::default() };
         self.connect(&line, from).await
     }
@@ -204,7 +204,7 @@ impl Attempt {
     async fn kept(&self, placement: &Placement) -> Option<(Keep, KeptDirectory)> {
         let keep = self.parts.keep.clone().filter(|_| self.stay == Stay::Shared)?;
         let shared = self.parts.service.shares_files(&self.defined.caller(), &placement.request).await;
-        // Whoever makes the session is told what is wrong.
+        // An error here also fails the creation of the session, which reports it.
         shared.ok().filter(|shared| *shared)?;
         let (place, tenant, session) = (keep.clone(), self.defined.key.tenant.clone(), placement.session.clone());
         match self.blocking(move || place.directory(&tenant, &session)).await {
@@ -241,7 +241,7 @@ impl Attempt {
         let waiting = service.wait_exec(&caller, session, &exec.exec_id);
         let ended = self.unless_given_up(McpErrorPhase::DepInstall, waiting).await;
         if ended.is_err() {
-            // Whoever waits no longer must not leave it running.
+            // An attempt that was given up must not leave the command running.
             drop(service.cancel_exec(&caller, session, &exec.exec_id).await);
         }
         let result = ended?.map_err(failed)?;
@@ -346,7 +346,7 @@ impl Attempt {
         tracing::warn!(mcp.server = %name, reason = why, "mcp.host_fallback: an MCP server runs on the host, without a box around it");
         self.seen.note(
             McpLogSource::Supervisor,
-            "there is no box; mcp.host_fallback is set, so it runs on the host without one",
+            "no box is available; mcp.host_fallback is set, so it runs on the host without one",
         );
         let child = host::start(stdio, &self.seen, &self.parts.tasks);
         let child = child.map_err(FileError::of(McpErrorPhase::ProcessStart))?;
@@ -444,7 +444,7 @@ fn of_image(program: &ImageProgram, stdio: &Stdio) -> Option<Stdio> {
     Some(Stdio { command: command.next()?, args: command.collect(), env, cwd, protocol: stdio.protocol })
 }
 
-/// Tells whoever looks after the server. If nobody does any more, there is nobody to tell.
+/// Reports to the server's task. If that has ended, the report is dropped.
 async fn tell(news: &mpsc::Sender<News>, told: News) {
     drop(news.send(told).await);
 }

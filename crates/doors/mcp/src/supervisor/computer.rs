@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::own::{Computer, OutputPart, OutputStream, ProcessInput, ProcessStart};
 
-/// Bytes of output that are told at once.
+/// Bytes of output per message.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// Our own tools on a service.

@@ -6,12 +6,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Orders that wait to be obeyed. Two of a kind say no more than one.
 const ORDERS_MAX: usize = 4;
 
-/// What somebody wants of a server that is looked after.
+/// A command for the task of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// That it is started anew.
+    /// Restart the server.
     Restart,
-    /// That it ends, and is looked after no more.
+    /// End the server and its task.
     End,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// A control, where its orders come out, and what tells by its drop that nobody obeys any more.
+    /// A control, the receiver of its orders, and a guard whose drop says that the task has ended.
     pub(super) fn new() -> (Self, mpsc::Receiver<Order>, DropGuard) {
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
         let ended = CancellationToken::new();

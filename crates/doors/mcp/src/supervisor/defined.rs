@@ -1,4 +1,4 @@
-//! A server that is defined, and what whoever defined it may do.
+//! A server that is defined, and the rights of its author.
 
 use box_core::hexadecimal::sha256;
 use box_core::mcp::{McpAccess, McpServerName, McpSource};
@@ -26,17 +26,17 @@ pub(super) struct Defined {
     pub(super) definition: ServerDefinition,
     /// Where that is kept.
     pub(super) source: McpSource,
-    /// What whoever wrote it may do.
+    /// The rights of its author.
     pub(super) author: Author,
     /// When it was last changed.
     pub(super) updated_at: Option<Timestamp>,
 }
 
-/// What whoever defined a server may do.
+/// The rights of the author of a definition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Author {
-    /// Whether it rules this machine: its servers share boxes, may run on the host where there is no box, and mount
-    /// directories that are not allowed to others, unless they are denied to all.
+    /// Whether the author is the operator of this machine, whose servers share boxes, may run on the host if no box is
+    /// available, and mount directories that others may not, unless those are denied to all.
     #[serde(default)]
     pub(super) is_operator: bool,
     /// The id of its token. Its servers share boxes only with each other.
@@ -91,7 +91,7 @@ impl Defined {
     /// What the store remembers.
     pub(super) fn stored(row: McpServerRow) -> Result<Self, Invalid> {
         let McpServerRow { key, definition, enabled, updated_at } = row;
-        // A row that does not say who wrote it was written by nobody of importance.
+        // A row without an author gets the fewest rights.
         let author = definition.get(AUTHOR).and_then(|author| Author::deserialize(author).ok()).unwrap_or_default();
         let definition = ServerDefinition { enabled, ..read(&key.name, &definition)? };
         Ok(Self { key, definition, source: McpSource::Stored, author, updated_at: Some(updated_at) })

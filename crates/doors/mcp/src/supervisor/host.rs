@@ -13,14 +13,14 @@ use super::seen::Seen;
 use crate::definition::Stdio;
 use crate::upstream::Upstream;
 
-/// What a program has of our own environment, besides what its definition says. Nothing of ours is secret in it.
+/// Environment variables that a program inherits besides those of its definition. None of them is secret.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "USER"];
 
 /// A server that was started on the host.
 pub(super) struct Started {
     /// What it says.
     pub(super) reader: ChildStdout,
-    /// What it is told.
+    /// Its standard input.
     pub(super) writer: ChildStdin,
     /// Its life.
     pub(super) life: Life,
@@ -90,7 +90,7 @@ impl Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
-        // Once it was waited for, its number may be somebody else's.
+        // After it was reaped, its pid may belong to another process.
         if self.child.id().is_some() {
             self.end();
         }

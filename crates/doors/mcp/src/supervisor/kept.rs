@@ -1,7 +1,7 @@
 //! What servers install, kept on the host while their boxes come and go: a directory for each kind of box that a tenant has.
 //!
-//! Only code in boxes writes there. Nothing on the host reads, follows or runs what it finds: it is measured, and removed, through
-//! [`SafeRoot`]. All of it can be installed anew, so whatever stands in the way is thrown away.
+//! Only code in boxes writes there. The host never reads, follows or runs what it finds: it measures and removes it
+//! through [`SafeRoot`]. All of it can be installed again, so a file in the way is removed.
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
@@ -25,7 +25,7 @@ pub(super) struct Keep {
     root: Arc<SafeRoot>,
     path: PathBuf,
     quota_mb: u64,
-    /// Held while directories are made or removed: one that somebody has just asked for must not go.
+    /// Held while directories are made or removed: one that was just requested must not be removed.
     turn: Arc<Mutex<()>>,
 }
 
@@ -112,7 +112,7 @@ impl Keep {
 pub(super) struct Needed {
     /// Sessions that servers want.
     pub(super) sessions: BTreeSet<SessionId>,
-    /// Whether there is such a session, whoever wants it.
+    /// Whether such a session exists, also for other reasons.
     pub(super) exists: Box<dyn Fn(&SessionId) -> bool>,
 }
 
@@ -208,7 +208,7 @@ mod tests {
             keep.directory(&tenant, &session(name)).unwrap();
         }
         keep.retain(&tenant, || None).unwrap();
-        assert!(path.exists(), "nobody knows who needs it");
+        assert!(path.exists(), "without a list of needed directories all stay");
         keep.retain(&tenant, || Some(needed(&["mcp-shared"]))).unwrap();
         let mut left = keep.root.list("default").unwrap();
         left.sort();

@@ -14,11 +14,11 @@ use tokio_util::task::TaskTracker;
 use super::seen::Seen;
 use crate::retry::ProcessState;
 
-/// Bytes that are on their way between a process and whoever speaks with it, in each direction.
+/// Bytes in flight between a process and its client, in each direction.
 const UNDER_WAY_BYTES_MAX: usize = 256 << 10;
 /// Bytes that are written to a process at once.
 const WRITE_BYTES_MAX: usize = 64 << 10;
-/// What is looked at again of the standard error of a process of before.
+/// Bytes at the end of the standard error of an adopted process that are read again.
 const STDERR_AGAIN_BYTES: u64 = 8 << 10;
 
 /// Said of a server or its installation that the kernel killed for lack of memory.
@@ -35,7 +35,7 @@ pub(super) struct Line {
     pub(super) session: SessionId,
     /// What it is called there.
     pub(super) process: ProcessId,
-    /// Whether it was told only a part of a line, by somebody who is gone.
+    /// Whether a previous client wrote only a part of a line.
     torn: Arc<AtomicBool>,
 }
 
@@ -154,10 +154,10 @@ async fn speak(mut follow: Follow, writer: &mut (impl AsyncWriteExt + Unpin), se
     }
 }
 
-/// What the process is told.
+/// Writes what the client sends to the process.
 async fn listen(reader: &mut (impl AsyncReadExt + Unpin), line: &Line) {
     let mut buffer = vec![0; WRITE_BYTES_MAX];
-    // What was begun by somebody before us must not be taken for the beginning of what we say.
+    // Our first message must not continue the unfinished line of a previous client.
     let mut told = if line.torn.load(Ordering::Relaxed) { line.write(b"\n").await } else { Ok(()) };
     while told.is_ok() {
         let Ok(count @ 1..) = reader.read(&mut buffer).await else { return };

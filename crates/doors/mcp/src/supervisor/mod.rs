@@ -58,7 +58,7 @@ const TRIALS_MAX: usize = 4;
 pub struct SupervisorConfig {
     /// Servers of the configuration, by name, as JSON. They are the default tenant's.
     pub servers: BTreeMap<McpServerName, Value>,
-    /// Whether servers of the operator run on the host where there is no box for them.
+    /// Whether servers of the operator run on the host if no box is available for them.
     pub host_fallback: bool,
     /// Whether changed tools are held until approved, for servers whose definition does not set it.
     pub pin_tools: bool,
@@ -69,7 +69,7 @@ pub struct SupervisorConfig {
 /// Where what servers install outlives their boxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptPlace {
-    /// A directory of our own state, which nobody else uses. It is made if it is missing.
+    /// A directory for the server's use alone. It is created if it is missing.
     pub path: PathBuf,
     /// Most that the servers of one box may keep.
     pub quota_mb: u64,
@@ -190,7 +190,7 @@ impl Inner {
         self.parts.approvals.retain(|key| keys.contains(key)).await
     }
 
-    /// Puts a server into the list, in the place of one of its name, and looks after it if it is to run.
+    /// Puts a server into the list, replacing one of its name, and starts its task if it is to run.
     fn define(&self, defined: Defined) -> Server {
         let defined = Arc::new(defined);
         let mut servers = self.lock();

@@ -1,5 +1,5 @@
-//! The tools that a server offered first, and what became of them. Whoever looked at them then, and trusts them, must hear that they are others
-//! now: a server can be harmless for as long as anybody looks.
+//! The tools that a server offered first, and how they changed since. A user who reviewed them then and trusts them
+//! must learn of changes: a server can be harmless for as long as it is being watched.
 
 use box_core::mcp::McpToolsChanged;
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use rmcp::model::Tool;
 use super::seen::Seen;
 use crate::upstream::{Fingerprints, Upstream, fingerprints};
 
-/// Names of each kind that are told.
+/// Names of each kind in a report.
 const NAMES_MAX: usize = 32;
 
 /// What a server offers, compared with what it offered first.

@@ -22,7 +22,7 @@ pub(super) struct Seen(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     status: McpStatus,
-    /// Without what is told from `stderr` and `offered`.
+    /// Without the values that come from `stderr` and `offered`.
     info: McpRuntimeInfo,
     stderr: StderrTail,
     upstream: Option<Upstream>,
@@ -47,7 +47,7 @@ impl Seen {
         state.info.retry_count = retry.retry_count();
     }
 
-    /// Somebody has it started anew, who takes its tools as they will be.
+    /// A restart on request accepts whatever tools the server offers next.
     pub(super) fn restarts(&self) {
         let mut state = self.lock();
         state.status = McpStatus::Connecting;
@@ -94,12 +94,12 @@ impl Seen {
         state.begins_otherwise = !state.begins_otherwise;
     }
 
-    /// Nobody is connected to it any more.
+    /// The connection is closed.
     pub(super) fn disconnected(&self) {
         self.lock().upstream = None;
     }
 
-    /// It failed. What can be done about it is told too.
+    /// Records a failure, with the fix for it.
     pub(super) fn failed(&self, phase: McpErrorPhase, reason: &str) {
         let short: String = reason.trim().chars().take(ERROR_CHARS_MAX).collect();
         let mut state = self.lock();
@@ -152,7 +152,7 @@ impl Seen {
         self.lock().upstream.clone().filter(|upstream| !upstream.is_closed())
     }
 
-    /// What is told of its life.
+    /// The runtime information for callers.
     pub(super) fn runtime(&self) -> McpRuntimeInfo {
         let held_tools = self.upstream().map(|upstream| upstream.lists().held.to_vec()).unwrap_or_default();
         let state = self.lock();

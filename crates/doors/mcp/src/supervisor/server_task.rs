@@ -27,7 +27,7 @@ use crate::upstream::Upstream;
 
 /// Bytes of standard error that are kept of a process that is gone.
 const STDERR_KEPT_BYTES: usize = 32 << 10;
-/// Looks at a remote server are rarer than at a process of ours: each is a request to somebody else.
+/// Checks of a remote server are rarer than those of a process in a box: each is a request to another machine.
 const LOOKS_PER_PING: u32 = 6;
 /// How long a remote server may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,12 +64,12 @@ struct Running {
 /// What the next thing to do is.
 enum Next {
     Event(Event),
-    /// Everything stays as it is, and nobody looks after it any more.
+    /// Everything stays as is, and the task ends.
     Leave,
 }
 
 impl ServerTask {
-    /// Looks after a server from now on, as soon as whoever looked after one of its name before has ended.
+    /// Starts the task of a server, which waits until an earlier task of that name has ended.
     pub(super) fn start(
         parts: &Parts,
         registry: &Registry,
@@ -133,7 +133,7 @@ impl ServerTask {
         match line.find().await {
             Ok(info) if info.status == ProcessStatus::Running && info.env_keys.contains(&variable) => {
                 self.seen.lives_in(Some(&line.session));
-                self.seen.note(McpLogSource::Supervisor, "its process of before lives");
+                self.seen.note(McpLogSource::Supervisor, "adopted the running process");
                 self.line = Some(line);
                 Event::Found
             }
@@ -203,7 +203,7 @@ impl ServerTask {
         let task = self.parts.tasks.start(async move {
             let done = match (work, line) {
                 (Work::Attach, Some(line)) => attempt.attach(&line).await,
-                // What has no process of ours to attach to is connected anew.
+                // A server without a process to attach to is connected again.
                 (Work::Attach, None) | (Work::Build, _) => attempt.build(&news).await,
             };
             let done = match done {
@@ -232,7 +232,7 @@ impl ServerTask {
                 }
             };
             let event = tokio::select! {
-                // What somebody wants comes before what is merely seen.
+                // Orders come before observations.
                 biased;
                 () = self.parts.stop.cancelled() => return Next::Leave,
                 order = self.orders.recv() => Some(self.heed(order)),
@@ -254,10 +254,10 @@ impl ServerTask {
         self.reason = None;
         match order {
             Some(Order::Restart) => {
-                self.seen.note(McpLogSource::Supervisor, "somebody wants it to be started anew");
+                self.seen.note(McpLogSource::Supervisor, "restarting on request");
                 Event::Start
             }
-            // Nobody is left who could want it.
+            // A closed channel means that the server was removed.
             Some(Order::End) | None => {
                 self.is_ending = true;
                 Event::Stop
@@ -389,7 +389,7 @@ impl ServerTask {
         }
     }
 
-    /// Lets everything be. A process goes on in its box, and is found by whoever looks after it next.
+    /// Ends the task only. A process keeps running in its box, and the next task of the server adopts it.
     async fn leave(mut self) {
         self.give_up_attempt().await;
         self.disconnect();

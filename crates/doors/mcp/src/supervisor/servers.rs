@@ -57,7 +57,7 @@ impl McpServers for Supervisor {
     async fn remove(&self, caller: &Caller, name: &McpServerName) -> Result<()> {
         let server = self.need(caller, name)?;
         let key = server.defined.key.clone();
-        // First the memory: whoever was told that it is gone must not find it at the next start.
+        // First the store: a server that was reported as removed must not return at the next start.
         self.inner.store.write(Change::DeleteMcpServer(key.clone()), Wait::Committed).await?;
         self.inner.forget(&key).await;
         // After the definition: if this fails, a later server of this name has its tools held, which is safe.
@@ -260,7 +260,8 @@ pub(super) fn kind(definition: &ServerDefinition) -> McpKind {
     }
 }
 
-/// What the process of a server complains of. One that has none now says nothing, and neither does one on the host but for its last words.
+/// Standard error of the server's process. A server without a process has none, and one on the host only its last
+/// lines.
 async fn stderr(parts: &Parts, server: &Server, lines: usize) -> Vec<McpLogLine> {
     let line = |text: String| McpLogLine { source: McpLogSource::Stderr, text };
     let Some(process) = server.line(parts) else { return last_words(&server.seen).into_iter().map(line).collect() };

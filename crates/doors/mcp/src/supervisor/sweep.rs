@@ -1,4 +1,4 @@
-//! What was left behind: tests that a sudden end of ours cut short, and servers that are defined no more.
+//! Removes leftovers: tests that the end of this process interrupted, and servers that are no longer defined.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{Inner, Server};
 use crate::definition::Kind;
 use crate::limits::HEALTH_INTERVAL;
 
-/// Hexadecimal digits behind the beginning of a test's name. Whoever calls a session of theirs like a test is not meant.
+/// Hexadecimal digits behind the prefix of a test's name. They tell tests from sessions of users with that prefix.
 const TRIAL_CHARS: usize = 32;
 
 /// Removes what was left behind, as soon as boxes can be asked for.
@@ -78,7 +78,7 @@ async fn sweep_tenant(inner: &Arc<Inner>, tenant: &TenantId) -> Result<()> {
         }
     }
     for session in sessions(inner, &caller, SHARED).await? {
-        // Nobody but us makes a session that keeps something.
+        // Only the supervisor creates sessions with a persistent directory.
         let (is_ours, session) = (session.config.kept.is_some(), session.session_id);
         let processes = service.list_processes(&caller, &session).await?;
         // Asked afterwards: who was defined in the meantime is among them.

@@ -397,9 +397,9 @@ async fn a_test_of_what_does_not_work_is_a_report() {
     let boxed = supervisor.test(&me(), McpTested::Definition(definition(&[]))).await.unwrap();
     assert!(!boxed.ok);
     assert_eq!(boxed.runtime_info.error_phase, Some(McpErrorPhase::BoxUnavailable), "a test is never on the host");
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = unused.local_addr().unwrap();
+    drop(unused);
     let remote = json!({"url": format!("http://{address}/mcp"), "headers": {"X-Key": "sesame"}});
     let remote = supervisor.test(&me(), McpTested::Definition(remote)).await.unwrap();
     assert_eq!(remote.runtime_info.error_phase, Some(McpErrorPhase::McpInit));
@@ -437,7 +437,7 @@ async fn servers_of_one_tenant_do_not_take_all_memory_with_lines_that_never_end(
     assert!(told.held > 0 && told.held <= told.limit && told.limit == told.whole / 2, "{told:?}");
     drop(writers);
     for reader in readers {
-        assert!(reader.await.unwrap(), "an unfinished line is no message");
+        assert!(reader.await.unwrap(), "an unfinished line is not a message");
     }
     assert_eq!(held().await.held, 0);
 }

@@ -20,9 +20,9 @@ use crate::upstream::Upstream;
 
 /// How long a server may take to say which resources it has.
 const RESOURCES_TIMEOUT: Duration = Duration::from_secs(10);
-/// Characters of the description of a tool that are told.
+/// Characters of a tool's description in the result.
 const DESCRIPTION_CHARS_MAX: usize = 1000;
-/// News that nobody waits for.
+/// Capacity of a channel whose messages a trial ignores.
 const NEWS_MAX: usize = 8;
 
 /// What came of connecting.

@@ -77,7 +77,7 @@ async fn what_a_caller_may_not_use_is_not_there() {
         let error = call(&client, hidden).await.unwrap_err().to_string();
         assert!(error.contains("no tool is called"), "{error}");
     }
-    // Parts of both servers are kept from it, and nobody can say which of their resources belong to them.
+    // Parts of both servers are hidden from it, and the gateway cannot know which resources belong to those parts.
     assert!(client.list_all_resources().await.unwrap().is_empty());
 }
 

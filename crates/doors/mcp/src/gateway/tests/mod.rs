@@ -1,5 +1,5 @@
 //! The gateway between rmcp's own clients and servers, in memory.
-#![expect(deprecated, reason = "what is tested are clients and servers of before 2026-07-28, too")]
+#![expect(deprecated, reason = "clients and servers of versions before 2026-07-28 are tested too")]
 
 mod asking;
 mod dying;

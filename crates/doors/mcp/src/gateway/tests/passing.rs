@@ -109,7 +109,7 @@ async fn a_call_that_is_cancelled_is_cancelled_at_the_server() {
     cancelled.notified().await;
 }
 
-// rmcp waits five seconds for answers that could still be sent, which nobody here has to.
+// rmcp waits five seconds for answers that could still be sent; paused time skips that.
 #[tokio::test(start_paused = true)]
 async fn calls_of_a_client_that_is_gone_are_cancelled() {
     let test_gateway = TestGateway::new();
