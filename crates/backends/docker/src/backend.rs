@@ -138,8 +138,8 @@ impl Inner {
         self.storage_quota.store(false, Ordering::Relaxed);
     }
 
-    /// Podman asks for more processes than a machine may grant unless it is told how many. It lowers its own limit to as many as
-    /// there can be, and what it starts cannot have more.
+    /// The limit of processes for a container. Podman's default may exceed what the machine grants, which fails; a
+    /// limit that the machine can grant does not.
     pub(crate) fn nproc(&self) -> Option<i64> {
         let own = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum;
         let there_can_be =
@@ -312,7 +312,7 @@ impl Backend for Engine {
 
     async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
         let (inner, id, spec) = (Arc::clone(&self.inner), id.clone(), spec.clone());
-        // A task of its own: whoever asked may go away, and a container that is half made must not be forgotten.
+        // A task of its own: if the caller goes away, a half-made container must still be recorded or removed.
         let making = self.inner.tasks.start(async move { inner.create(&id, &spec).await });
         making.await.map_err(|error| Error::io("making a box", std::io::Error::other(error)))?
     }

@@ -16,7 +16,7 @@ const RUNTIME_THREADS: u64 = 64;
 pub(crate) struct Enforced {
     /// Memory, at what was asked or less.
     pub(crate) memory: bool,
-    /// Whether there is no swap on top.
+    /// Whether swap is off.
     pub(crate) swap: bool,
     /// Processor time.
     pub(crate) cpu: bool,

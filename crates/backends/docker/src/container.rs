@@ -20,7 +20,7 @@ use box_wire::{GuestPath, User};
 use crate::config::EngineKind;
 use crate::memory::AGENT_BYTES;
 
-/// Where everything of ours lies in a container.
+/// The directory of this server's files in a container.
 pub(crate) const HOME: &str = "/.strongbox";
 /// The agent, as the container knows it.
 pub(crate) const AGENT: &str = "/.strongbox/agent";
@@ -52,7 +52,7 @@ const ALSO_MASKED: [&str; 4] =
 /// Where nothing is instead of what engines mount there: the machine's devices, and the limits of the container.
 const HIDDEN: [&str; 2] = ["/sys", "/sys/fs/cgroup"];
 
-/// Parts of `/proc` that nobody may write, whoever they are.
+/// Parts of `/proc` that every user of a container sees read-only.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Facts that the specification does not hold.
@@ -359,7 +359,7 @@ fn mounts(spec: &BoxSpec, facts: &ContainerInputs<'_>) -> Vec<Mount> {
             ..Mount::default()
         }],
     };
-    // A place for a file that is put there later. Any file of ours will do, and this one is in the box anyway.
+    // A mount point for a file that is mounted later. Any file will do, and the agent is in the box anyway.
     if let (Mounts::Attached, AgentTransport::Shared { agent, .. }) = (facts.mounts, facts.way) {
         let outside = facts.mounted_files.iter().filter(|target| is_outside(spec, target));
         all.extend(outside.map(|target| bind(agent, target.as_str(), true)));
@@ -391,7 +391,7 @@ fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
     }
 }
 
-/// Whether an engine takes a path of ours as it is. Podman writes mounts as one line with commas, and reads it again.
+/// Whether an engine accepts this mount source. Podman writes mounts as one comma-separated line, and parses it again.
 pub(crate) fn can_be_bound(kind: EngineKind, path: &Path) -> bool {
     let Some(text) = path.to_str() else { return false };
     kind == EngineKind::Docker || !text.contains([',', '"', '\n', '\r', ':', '\\'])
@@ -400,7 +400,7 @@ pub(crate) fn can_be_bound(kind: EngineKind, path: &Path) -> bool {
 /// Microseconds of processor time in each of the kernel's periods.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "at most a thousand processors, and a fraction that nobody can tell"
+    reason = "at most a thousand processors, and a rounding error below a microsecond"
 )]
 pub(crate) fn cpu_quota_us(cpus: f64) -> i64 {
     (cpus * f64::from(CPU_PERIOD_US)).round() as i64

@@ -119,9 +119,9 @@ fn check_sources(inner: &Inner, grants: &[Grant]) -> Result<()> {
 /// Why a container is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Somebody wants a box now.
+    /// For a session that exists now.
     Wanted,
-    /// Somebody may.
+    /// For the pool.
     Ahead,
 }
 
@@ -176,7 +176,7 @@ pub(crate) async fn stand_up(
     Ok(Standing { directory, record, container, connected, root_quota, listener })
 }
 
-/// What the engine is told of every container, but for what is the box's own.
+/// What the engine gets for every container, except what differs per box.
 pub(crate) fn facts<'a>(inner: &'a Inner, prepared: &'a Prepared, profile: Option<&'a str>) -> ContainerInputs<'a> {
     ContainerInputs {
         kind: inner.client.kind,
@@ -260,7 +260,8 @@ pub(crate) async fn make(
     }
 }
 
-/// Whether the engine lives in another root than we do, although its socket is here. Everything that it is told to mount is there.
+/// Whether the engine runs in another root than this process, although its socket is here. It resolves all mount
+/// sources there.
 fn sees_other_files(error: &EngineError) -> bool {
     let told = error.to_string();
     told.contains("bind source path does not exist") || told.contains("statfs /") && told.contains("no such file")
@@ -355,8 +356,8 @@ fn make_journal(inner: &Inner, name: &str, owner: (u32, u32)) -> Result<OwnedFd>
     journal::make(&inner.journals, name, owner)
 }
 
-/// Makes a place as large as it was asked to be, and says what was found. Only root can look; others have the engine's word for the
-/// bytes, and for the files where the engine takes a number of them.
+/// Resizes a tmpfs as requested and returns the actual size. Only root can check it; others rely on the engine's option
+/// for the bytes, and for the inodes where the engine takes a number of them.
 fn set_size(inner: &Inner, pid: u32, place: MemoryMount) -> (MemoryMount, Option<Size>) {
     let asked = Size { bytes_max: place.bytes_max, inodes_max: place.inodes_max };
     let found = if rustix::process::geteuid().is_root() {

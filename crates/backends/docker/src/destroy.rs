@@ -16,9 +16,9 @@ use crate::live::{Link, LiveBox};
 use crate::record::Record;
 use crate::{fault, labels};
 
-/// How long a container that somebody else is removing may take to be gone.
+/// How long a container that another process is removing may take to be gone.
 const REMOVAL_WAIT: Duration = Duration::from_secs(20);
-/// How often it is looked whether it is.
+/// Pause between checks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Where boxes leave traces.
@@ -109,7 +109,7 @@ pub(crate) async fn remove(client: &Client, container: &str) -> Result<()> {
             Err(error) if status(&error) == Some(404) => return Ok(()),
             Err(error) => error,
         };
-        // Somebody removes it already, or it is being stopped by the kill of before.
+        // Another process removes it already, or an earlier kill is still stopping it.
         let is_busy = matches!(status(&error), Some(409 | 500));
         if !is_busy || tokio::time::Instant::now() >= deadline {
             return Err(client.explain("remove", &error));
@@ -131,7 +131,8 @@ async fn remove_by_name(client: &Client, name: &str, owner: &Owner<'_>) -> Resul
     };
     match inspected.id {
         Some(id) if is_theirs => remove(client, &id).await,
-        // A name is not a proof: this one belongs to somebody else, and nothing of ours was made.
+        // A name is not proof of ownership: this container belongs to another program, and the create request made
+        // none.
         Some(_) => Ok(()),
         None => Err(setup("remove", &format!("the engine does not say what {name} is"))),
     }

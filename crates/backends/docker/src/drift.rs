@@ -11,7 +11,7 @@ use crate::labels;
 use crate::network::{self, Chosen, Separation};
 use crate::reference;
 
-/// A digest of how a container is made: of everything that the engine is told of it, but for what is the box's own.
+/// A digest of everything that the engine gets for a container, except what differs per box.
 pub(crate) fn config_hash(inner: &Inner, prepared: &Prepared) -> String {
     let profile = inner.profile(prepared.spec.syscalls);
     let mut facts = create::facts(inner, prepared, profile.as_deref());

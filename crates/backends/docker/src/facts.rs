@@ -26,7 +26,7 @@ pub(crate) struct EngineFacts {
     pub(crate) storage: String,
     /// Runtimes that it knows.
     pub(crate) runtimes: Vec<String>,
-    /// The runtime that it uses unless it is told otherwise.
+    /// The default runtime.
     pub(crate) default_runtime: String,
     /// Whether it takes a filter of system calls.
     pub(crate) seccomp: bool,
@@ -37,9 +37,9 @@ pub(crate) struct EngineFacts {
 /// How ids of containers and of the host correspond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ids {
-    /// They are the same: nobody in a container may be 0.
+    /// They are the same: no process of a container may have id 0.
     Same,
-    /// The engine maps them: root of a container is nobody special on the host.
+    /// The engine maps them: root of a container is an ordinary user on the host.
     Mapped,
 }
 
@@ -93,12 +93,12 @@ impl EngineFacts {
     }
 }
 
-/// Nobody of a container is the host's root, and the ordinary user of a box is not whoever has that number on the host. Whatever else
-/// was asked is granted where we can give files to that user.
+/// The id of a box's commands. It is never the host's root, and the default user of boxes never has the id of a real
+/// user of the host. Any other id is granted if this process can give files to it.
 fn workload(ids: Ids, reach: Reach, own: Option<User>, asked: User) -> User {
     let reserved = User { uid: box_host::WORKSPACE_OWNER, gid: box_host::WORKSPACE_OWNER };
     match (ids, own) {
-        // Root of a mapped container is whoever the engine maps it to, and who owns what we put there.
+        // Root of a mapped container is the user that the engine maps it to, who also owns the mounted files.
         (Ids::Mapped, _) => User::ROOT,
         (Ids::Same, Some(own)) if reach == Reach::Shared => own,
         (Ids::Same, _) if asked.uid == 0 || asked.gid == 0 || asked == Account::User.user() => reserved,

@@ -86,7 +86,8 @@ pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     };
     guarantees.set(Dimension::Syscalls, confined, format!("{wall}; no capability in any set, no_new_privs"));
     set_identity(&mut guarantees, spec, findings);
-    let why = "a walk over descendants, then the whole container: an engine lets nobody make cgroups inside of one";
+    let why =
+        "descendants are found by a walk, then the whole container is killed: cgroups cannot be created inside of one";
     guarantees.set(Dimension::Kill, Level::Soft, why);
     guarantees
 }

@@ -281,7 +281,7 @@ fn told(
     })
 }
 
-/// The bytes of a file, read where waiting harms nobody.
+/// The bytes of a file, read on a thread that may block.
 fn chunks(file: std::fs::File) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
     futures_util::stream::try_unfold(file, async |file| {
         let read = box_core::tasks::blocking(move || {

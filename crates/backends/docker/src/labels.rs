@@ -1,4 +1,4 @@
-//! What a container says about itself, so that it is found again by us and by nobody else.
+//! Labels by which this instance, and only it, finds its containers again.
 
 use std::collections::HashMap;
 
@@ -79,7 +79,7 @@ impl Identity {
         ours.into_iter().chain(langbots).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    /// The labels of a container that nobody has asked for yet.
+    /// The labels of a container in the pool.
     pub(crate) fn pool_labels(&self, id: &BoxId, hash: &str) -> HashMap<String, String> {
         let mut labels = self.labels(id, None, hash);
         labels.insert(POOL.to_owned(), "1".to_owned());

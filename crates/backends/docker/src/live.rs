@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::Client;
 use crate::remote;
 
-/// What finds a box again: written into its handle, and understood by nobody else.
+/// What finds a box again: stored in its handle, opaque to other code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Locator {
     /// What the engine calls the container.
@@ -34,7 +34,7 @@ pub(crate) struct LiveBox {
 /// How the agent is reached.
 #[derive(Debug)]
 pub(crate) enum Link {
-    /// By its socket in a directory of ours.
+    /// By its socket in the box's directory on the host.
     Shared {
         /// The box's directory.
         directory: OwnedFd,
@@ -65,7 +65,8 @@ impl LiveBox {
         }
     }
 
-    /// Whether somebody still answers. Asked by dialling: a process that is being torn down exists for a while longer.
+    /// Whether the agent answers. Dialing is the check, because a process that is being torn down exists for a while
+    /// longer.
     pub(crate) async fn is_running(&self, client: &Client) -> bool {
         match &self.link {
             Link::Shared { directory, .. } => live::answers(directory),

@@ -37,7 +37,7 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
-    /// A way that is no bridge.
+    /// A network without a bridge.
     pub(crate) fn way(mode: &str, separation: Separation) -> Self {
         Self { mode: mode.to_owned(), separation, bridge: None }
     }
@@ -181,7 +181,7 @@ async fn make(client: &Client, name: &str) -> Result<()> {
     };
     match client.docker.create_network(request).await {
         Ok(_) => Ok(()),
-        // Somebody else made it at the same time.
+        // Another process created it at the same time.
         Err(error) if status(&error) == Some(409) => Ok(()),
         Err(error) => Err(Error::Unavailable {
             what: "a network for boxes".to_owned(),

@@ -1,4 +1,4 @@
-//! Containers that nobody remembers: those of dead instances are removed when we start, all others are left alone.
+//! Orphaned containers: those of dead instances are removed at startup, all others stay.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,17 +21,17 @@ const REMOVALS_AT_ONCE: usize = 8;
 /// What is to be done with a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// It is not ours, or its instance lives, or nobody can tell.
+    /// Another program made it, its instance lives, or that cannot be determined.
     Leave,
     /// It is of this instance: removed unless a record names it.
     Own,
     /// Its instance is dead.
     Dead,
-    /// A version of before made it, which did not say for whom.
+    /// An older version made it, without a label for the instance.
     Unclaimed,
 }
 
-/// Removes, in one batch, what dead instances and older versions left on an engine, and what no record of ours names.
+/// Removes, in one batch, containers of dead instances and older versions, and those of this instance without a record.
 pub(crate) async fn sweep(client: &Client, identity: &Identity, instance: &Instance) -> Result<()> {
     let records: Vec<Record> =
         instance.list().iter().filter_map(|id| record::read::<Record>(instance.open_box(id).ok()?)).collect();
@@ -45,7 +45,7 @@ pub(crate) async fn sweep(client: &Client, identity: &Identity, instance: &Insta
             Verdict::Dead | Verdict::Unclaimed => true,
         };
         if let (true, Some(id)) = (remove, container.id) {
-            tracing::info!(container.id = %id, reason = ?verdict, "a container that nobody remembers is removed");
+            tracing::info!(container.id = %id, reason = ?verdict, "removing orphaned container");
             doomed.push(id);
         }
     }
@@ -63,9 +63,9 @@ pub(crate) async fn sweep(client: &Client, identity: &Identity, instance: &Insta
     Ok(())
 }
 
-/// The list, if need be after the removal of boxes of ours that are dead. Podman refuses to list anything while it has one container that it
-/// was removing when it was killed. Where it is nobody's of ours, there is no list, and what nobody remembers stays for another start: that is
-/// no reason to make no boxes.
+/// Lists containers, if necessary after removing those of dead boxes. Podman refuses to list anything while it has a
+/// container whose removal was interrupted by a kill. If that container is not recorded here, listing keeps failing;
+/// then orphans stay until another start, and the backend starts anyway.
 async fn list_or_mend(client: &Client, records: &[Record]) -> Result<Vec<ContainerSummary>> {
     let refused = match list(client).await {
         Err(error @ Error::Setup { .. }) => error,
@@ -80,14 +80,14 @@ async fn list_or_mend(client: &Client, records: &[Record]) -> Result<Vec<Contain
     }
     match list(client).await {
         Err(error @ Error::Setup { .. }) => {
-            tracing::warn!(error = %error, "the engine refuses to list its containers; what nobody remembers stays");
+            tracing::warn!(error = %error, "the engine refuses to list its containers; orphaned ones stay");
             Ok(Vec::new())
         }
         listed => listed,
     }
 }
 
-/// Every container that carries a mark of ours, running or not.
+/// Every container with a label of this server, running or not.
 async fn list(client: &Client) -> Result<Vec<ContainerSummary>> {
     let mut all: HashMap<String, ContainerSummary> = HashMap::new();
     for label in [labels::MARK, labels::BOX] {

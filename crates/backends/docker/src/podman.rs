@@ -1,7 +1,7 @@
-//! A service of Podman that we start ourselves, because nobody listens at its usual socket.
+//! A Podman service that this process starts if none listens at its usual sockets.
 //!
-//! It ends when nobody has asked it anything for a while, so that one whose maker was killed does not stay. While we live, it is
-//! asked now and then.
+//! It ends after an idle time, so that the service of a killed server does not stay. A live server sends requests now
+//! and then to keep it.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,9 +15,9 @@ use crate::address::Endpoint;
 use crate::client::Client;
 use crate::config::EngineKind;
 
-/// How long the service stays when nobody asks.
+/// Idle time after which the service ends.
 const IDLE_SEC: u64 = 90;
-/// How often it is asked, so that it stays.
+/// Pause between requests that keep it alive.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 /// How long it may take to listen. The first start of an ordinary user makes its storage.
 const START_WAIT: Duration = Duration::from_secs(30);
@@ -37,7 +37,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts a service on a socket of ours and waits until it answers.
+    /// Starts a service on a private socket and waits until it answers.
     pub(crate) async fn start(arguments: &[String], socket: PathBuf) -> Result<(Self, Client)> {
         if socket.as_os_str().len() > SOCKET_BYTES_MAX {
             return Err(unavailable(
@@ -100,7 +100,7 @@ impl Service {
 }
 
 fn spawn(arguments: &[String], socket: &Path) -> Result<Child> {
-    // A service of ours that listened here is dead, or will be: we hold the lease of the instance.
+    // This process holds the lease of the instance, so an earlier service on this socket is dead or will be.
     let _ = std::fs::remove_file(socket);
     let mut command = Command::new(PROGRAM);
     command.args(arguments).args(["system", "service", "--time"]).arg(IDLE_SEC.to_string());

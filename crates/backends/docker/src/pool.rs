@@ -1,8 +1,8 @@
-//! Containers that are started ahead of being wanted, because an engine takes hundreds of milliseconds to start one.
+//! Containers that are started ahead of use, because an engine takes hundreds of milliseconds to start one.
 //!
-//! Each waits at its control socket for a word from us, with nothing in it but its agent. Whoever wants a box of the usual shape gets one of
-//! them: it gets a name, its limits and the sizes of its places are set to what was asked, mounts are put into it, and its agent
-//! is told what to be. When we die the doors close, the agents read an end of file, and the containers end.
+//! Each waits at its control socket, with nothing in it but its agent. A box of the usual shape takes one of them: it
+//! gets a name, its limits and tmpfs sizes are set as requested, mounts are attached, and its agent receives its setup.
+//! When the server dies the sockets close, the agents read an end of file, and the containers end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -103,7 +103,7 @@ impl Pool {
     }
 }
 
-/// Keeps the pool full until it is told to stop. One container at a time: whoever wants a box now comes first.
+/// Keeps the pool full until shutdown. It starts one container at a time, so that requests for boxes come first.
 async fn tend(inner: Arc<Inner>) {
     let wanted = inner.settings.pool_size.min(SIZE_MAX);
     let mut backoff = BACKOFF_MIN;

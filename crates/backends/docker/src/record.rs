@@ -16,14 +16,14 @@ pub(crate) struct Record {
     pub(crate) container: Option<String>,
     /// Its first process, once it was started and where it can be seen.
     pub(crate) agent: Option<Process>,
-    /// What was asked for; nothing while nobody has asked for it.
+    /// What was requested; none while the container waits in the pool.
     pub(crate) spec: Option<BoxSpec>,
     /// A digest of how the container was made.
     pub(crate) config_hash: String,
 }
 
 impl Record {
-    /// Whether the box was started ahead and nobody has asked for it yet.
+    /// Whether the container waits in the pool.
     pub(crate) fn is_waiting(&self) -> bool {
         self.spec.is_none()
     }

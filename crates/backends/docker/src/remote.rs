@@ -1,7 +1,8 @@
-//! Engines that share neither files nor kernel with us: another machine, or a runtime with a kernel of its own.
+//! Engines that share neither files nor kernel with this process: another machine, or a runtime with a kernel of its
+//! own.
 //!
-//! The agent is uploaded once into a volume of the engine. It is told what to be over the container's standard streams, and dialled
-//! by a second copy of its program, which the engine runs beside it.
+//! The agent is uploaded once into a volume of the engine. It receives its setup over the container's standard streams,
+//! and is dialed by a second copy of its program, which the engine runs beside it.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -61,7 +62,7 @@ impl Attached {
     }
 }
 
-/// Standard output of a process, as it comes; what it says on standard error is nobody's business here.
+/// Standard output of a process; its standard error is dropped.
 fn bytes_of(output: Output) -> impl Stream<Item = std::io::Result<Bytes>> {
     output.filter_map(async |piece| match piece {
         Ok(LogOutput::StdOut { message } | LogOutput::Console { message }) => Some(Ok(message)),
@@ -132,7 +133,7 @@ pub(crate) async fn create(
     told.rlimits = standard::USUAL_LIMITS.to_vec();
     if spec.keeps_journal {
         told.journal_in_box = Some(container::known(JOURNAL));
-        // Whoever removes old output from it has the rights of the workload.
+        // Old output is removed with the rights of the workload.
         told.landlock_writable.push(container::known(JOURNAL));
     }
     let told = frame::encode_within_build(Kind::ContainerSetup, &told)?;

@@ -1,4 +1,4 @@
-//! What the agent of a container is told: pure, from the specification and what was put there.
+//! The setup message for the agent of a container: pure, from the specification and what was mounted.
 
 use box_core::limits::WORKSPACE;
 use box_core::{BoxSpec, Grant, MountMode};
@@ -8,7 +8,7 @@ use box_wire::{ContainerSetup, GuestPath, User};
 
 use crate::container::{known, places};
 
-/// What the agent is told, but for the descriptors that travel along.
+/// The setup message for the agent, without the descriptors that travel along.
 pub(crate) fn setup(
     spec: &BoxSpec,
     workload: User,

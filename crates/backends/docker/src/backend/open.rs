@@ -29,7 +29,7 @@ use crate::{fault, orphans, podman};
 pub(super) async fn open(config: EngineConfig) -> Result<Inner> {
     let EngineConfig { kind, state_dir, mut mount_policy, instance, settings } = config;
     let state = State::open(&state_dir.join(kind.backend().as_str()))?;
-    // Nothing of ours is shown to a box, whichever backend it belongs to.
+    // State of this server is never mounted into a box, whichever backend it belongs to.
     mount_policy.denied.extend([state.path.clone(), state_dir.canonicalize().unwrap_or(state_dir)]);
     let remains = Remains::find(&state)?;
     let instance = Instance::start(&state, &instance)?;
@@ -125,7 +125,7 @@ async fn connect(
     }
 }
 
-/// Removes what this instance started ahead before it was stopped: nobody has asked for it.
+/// Removes containers that this instance started ahead before it was stopped; no session uses them.
 async fn forget_waiting(instance: &Instance, identity: &Identity, places: &Places<'_>) {
     for id in instance.list() {
         let record = instance.open_box(&id).ok().and_then(record::read::<Record>);

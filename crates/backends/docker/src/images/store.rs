@@ -65,7 +65,7 @@ impl EngineImages {
     }
 }
 
-/// An image once for each of its names, which are told in full.
+/// An image once for each of its names, in canonical form.
 fn infos(image: &EngineImage) -> Vec<ImageInfo> {
     let full = |name: &String| name.parse().map_or_else(|_| name.clone(), |name: ImageName| name.to_string());
     let info = |name: String| ImageInfo { name, digest: image.id.clone(), size_bytes: image.bytes, created_at: None };

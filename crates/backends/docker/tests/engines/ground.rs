@@ -248,7 +248,7 @@ impl Ground {
         Ok(())
     }
 
-    /// A container that is none of ours, with these labels.
+    /// A container of another program, with these labels.
     pub(crate) async fn bystander(&self, labels: HashMap<&str, &str>) -> Result<String> {
         let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let body = ContainerCreateBody {

@@ -219,8 +219,8 @@ case!(a_box_that_waited_becomes_what_was_asked, |ground: Ground| async move {
     let seen = ground.shell(&engine, &handle, "cat /workspace/deep/in/file; df -m /workspace | tail -1").await?;
     ensure!(seen.starts_with("shown") && seen.contains(" 100 "), "{seen}");
     ensure!(handle.guarantees.level(Dimension::DiskInodes) == Level::Hard);
-    ensure!(ground.was_pooled(&id).await?, "it was made anew");
-    ensure!(engine.list_orphans().await?.len() == 1, "boxes that wait are nobody's");
+    ensure!(ground.was_pooled(&id).await?, "it was created from scratch");
+    ensure!(engine.list_orphans().await?.len() == 1, "boxes in the pool belong to no session");
     ground.pooled(2).await?;
     engine.destroy(&handle).await?;
     engine.close().await;
@@ -264,7 +264,7 @@ case!(a_root_that_can_be_written_is_told_to_have_no_limit, |ground: Ground| asyn
     Ok(())
 });
 
-/// A service of Podman that nobody started: ours, on a private socket, with storage of its own, and gone with us.
+/// A Podman service that the backend starts: on a private socket, with storage of its own, and ended with the backend.
 #[tokio::test(flavor = "multi_thread")]
 async fn podman_is_started_where_nobody_listens_and_ended_with_us() -> Result<()> {
     let Some(ground) = Ground::of(box_docker::EngineKind::Podman).await? else { return Ok(()) };
