@@ -61,7 +61,7 @@ pub(crate) struct Inner {
 }
 
 impl E2b {
-    /// Opens the backend. Nobody is asked yet whether the key is any good.
+    /// Opens the backend. The key is first used, and checked, by the first request.
     pub async fn open(config: E2bConfig) -> Result<Self> {
         blocking(move || open::open(config)).await.map(|inner| Self { inner: Arc::new(inner) })
     }
@@ -108,7 +108,7 @@ impl Inner {
         match self.make(id, spec, sources).await {
             Ok(handle) => Ok(handle),
             Err(error) => {
-                // It may have been made although nobody said so.
+                // The sandbox may exist although the request failed.
                 let removed = self.destroy(id, None).await;
                 removed.and(Err(error))
             }
@@ -168,7 +168,7 @@ impl Inner {
         Ok(AgentStream::new(tokio::io::join(reader, writer)))
     }
 
-    /// Dials the agent. A sandbox that is not found may only have been stopped by somebody else, and is asked for once.
+    /// Dials the agent. If the sandbox is not found, another client may have paused it; then `connect` is tried once.
     async fn dial_agent(&self, live: &LiveSandbox) -> Result<impl carrier::Carried + use<>> {
         let home = live.locator.home.as_ref().ok_or_else(|| gone("it was never finished"))?;
         let gone_or = |failure: Failure| failure.told("a stream into a sandbox");
@@ -260,7 +260,7 @@ impl Dial for Direct<'_> {
     }
 }
 
-/// The same for whoever outlives the call.
+/// The same for tasks that outlive the call.
 struct Shared {
     inner: Arc<Inner>,
     live: Arc<LiveSandbox>,
@@ -316,7 +316,7 @@ impl Backend for E2b {
 
     async fn create(&self, id: &BoxId, spec: &BoxSpec) -> Result<Handle> {
         let (inner, id, spec) = (Arc::clone(&self.inner), id.clone(), spec.clone());
-        // A task of its own: whoever asked may go away, and a sandbox that is half made must not be forgotten.
+        // A task of its own: if the caller goes away, a half-made sandbox must still be recorded or removed.
         let making = self.inner.tasks.start(async move { inner.create(&id, &spec).await });
         making.await.map_err(|error| Error::io("making a box", std::io::Error::other(error)))?
     }

@@ -15,7 +15,7 @@ pub(crate) struct Boxes(Mutex<HashMap<BoxId, Slot>>);
 
 #[derive(Debug, Clone)]
 enum Slot {
-    /// Somebody is making it.
+    /// It is being created.
     Taken,
     /// It is there.
     Live(Arc<LiveSandbox>),

@@ -26,7 +26,7 @@ use crate::setup;
 pub(crate) trait Carried: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Carried for T {}
 
-/// Dials the agent of a sandbox whose directory of ours is `home`. The stream ends with the box, whatever becomes of it on the way.
+/// Dials the agent of a sandbox whose agent directory is `home`. The stream ends with the box.
 pub(crate) async fn dial(
     envd: &Envd,
     home: &GuestPath,
@@ -52,7 +52,7 @@ struct Dialler {
     pid: u32,
     /// Ended when the process has.
     over: CancellationToken,
-    /// Ended when nobody listens to it any more.
+    /// Ended when the reader has hung up.
     hung_up: CancellationToken,
 }
 
@@ -69,13 +69,14 @@ impl Dialler {
         if self.over.is_cancelled() {
             return;
         }
-        // The agent sees that nobody listens any more when the process that stands for us is gone.
+        // The agent sees the hang-up when the process that carries the stream is gone.
         if let Err(failure) = self.envd.kill(STARTER, self.pid).await {
             tracing::debug!(sandbox.id = %self.envd.sandbox, error = %failure, "a stream could not be hung up");
         }
     }
 
-    /// Waits for a while after nobody listens any more: what was written before shall arrive, but nobody waits for a box that does not read.
+    /// Waits for a grace period after the reader hung up, so that written bytes still arrive; a box that does not read
+    /// delays it no longer.
     async fn given_up(&self) {
         self.hung_up.cancelled().await;
         tokio::time::sleep(HANG_UP_GRACE).await;

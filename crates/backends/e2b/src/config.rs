@@ -32,7 +32,7 @@ pub struct E2bSettings {
     pub domain: String,
     /// The template of boxes that ask for no image, or for `host`.
     pub template: String,
-    /// Seconds that a sandbox lives on when nobody is there any more to ask for longer.
+    /// Seconds that a sandbox lives on after the last extension.
     pub lifetime_sec: u64,
 }
 
@@ -54,12 +54,12 @@ impl Default for E2bSettings {
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes text that nobody shall see.
+    /// Takes text that must not be shown.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for whoever it is meant for.
+    /// The text, for the request that needs it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Makes a box: a sandbox, our agent in it, and what the agent is told.
+//! Creates a box: a sandbox, the agent in it, and the agent's setup.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ use crate::setup::{self, MACHINE, SandboxFacts};
 use crate::sync::Sources;
 use crate::words::CreateRequest;
 
-/// In the metadata of a sandbox: the instance of ours that it is of.
+/// Metadata key of a sandbox: the instance that it belongs to.
 pub(crate) const INSTANCE: &str = "strongbox_instance";
-/// In the metadata of a sandbox: the box of ours that it is.
+/// Metadata key of a sandbox: its box id.
 pub(crate) const BOX: &str = "strongbox_box";
 
 /// The shell of every template.
@@ -64,7 +64,7 @@ pub(crate) async fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, sources: &
     Ok(CreatedSandbox { envd, home: found.home, guarantees })
 }
 
-/// What a sandbox of ours is known by.
+/// The metadata by which a sandbox is found again.
 fn metadata(inner: &Inner, id: &BoxId) -> BTreeMap<String, String> {
     [(INSTANCE, inner.instance.as_str()), (BOX, id.as_str())]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -114,7 +114,7 @@ async fn prepare(envd: &Envd, spec: &BoxSpec, sources: &Sources) -> Result<(Sand
     Ok((found, places))
 }
 
-/// Starts the agent and tells it what to be. It goes on when nobody listens any more.
+/// Starts the agent and sends its setup. The agent keeps running when that stream ends.
 async fn lodge(envd: &Envd, home: &GuestPath, told: &ContainerSetup) -> Result<Verified> {
     let told = frame::encode_within_build(Kind::ContainerSetup, told)?;
     let lodged = async {
@@ -150,7 +150,7 @@ async fn report(events: &mut Events) -> Result<Result<Report>, Failure> {
             return Ok(report);
         }
     }
-    Ok(Err(setup("agent", "it says what is no report")))
+    Ok(Err(setup("agent", "its output is not a report")))
 }
 
 /// The report, once all of it has come.

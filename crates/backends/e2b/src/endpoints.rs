@@ -6,7 +6,7 @@ use box_wire::Invalid;
 
 use crate::config::E2bSettings;
 
-/// Domains whose sandboxes all have one host name and are told apart by headers.
+/// Domains whose sandboxes share one host name and are selected by headers.
 const SHARED_HOST_DOMAINS: [&str; 4] = ["e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"];
 
 /// Longest name of a host.
@@ -17,7 +17,7 @@ const HOST_BYTES_MAX: usize = 253;
 pub(crate) struct Endpoints {
     /// Where sandboxes are asked for, without a slash at the end.
     pub(crate) api: String,
-    /// Where all sandboxes are reached, where somebody said so.
+    /// The address of all sandboxes, if configured.
     sandbox: Option<String>,
     domain: String,
     /// Whether the provider is on this machine.
@@ -72,7 +72,7 @@ fn base(field: &'static str, text: &str) -> Result<String> {
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// Whether an address has a number or `localhost` in the place of a name.
+/// Whether an address has an IP address or `localhost` as its host.
 fn has_address(url: &str) -> bool {
     let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
     host == "localhost" || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()

@@ -42,7 +42,7 @@ pub(crate) struct Said {
 }
 
 impl Envd {
-    /// Starts a process. Nothing ends it but itself and a signal: not even that nobody listens any more.
+    /// Starts a process. It ends by itself or by a signal, and survives the end of this stream.
     pub(crate) async fn start(&self, user: BoxUser, request: &StartRequest) -> Result<(u32, Events), Failure> {
         let message = encoded(request)?;
         let envelope = Envelope::encode(EnvelopeKind::Message, &message)
@@ -136,7 +136,7 @@ impl Envd {
         if status.is_success() {
             return match serde_json::from_slice::<Done>(&body) {
                 Ok(_) => Ok(()),
-                Err(error) => Err(Failure::Broken(format!("the sandbox answers what is not understood: {error}"))),
+                Err(error) => Err(Failure::Broken(format!("unexpected response of the sandbox: {error}"))),
             };
         }
         match serde_json::from_slice::<RpcError>(&body) {

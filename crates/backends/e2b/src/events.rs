@@ -75,7 +75,7 @@ impl Events {
     }
 }
 
-/// What an answer means that is no stream.
+/// The failure that a response means which is not a stream.
 fn refused(status: u16, body: &[u8]) -> Failure {
     match serde_json::from_slice(body) {
         Ok(error) => Failure::of_rpc(&error),
@@ -85,5 +85,5 @@ fn refused(status: u16, body: &[u8]) -> Failure {
 
 #[expect(clippy::needless_pass_by_value, reason = "it stands where errors are mapped")]
 fn not_understood(error: serde_json::Error) -> Failure {
-    Failure::Broken(format!("the sandbox says what is not understood: {error}"))
+    Failure::Broken(format!("unexpected message of the sandbox: {error}"))
 }

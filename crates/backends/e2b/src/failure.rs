@@ -22,7 +22,7 @@ pub(crate) enum Failure {
     /// The sandbox answered, and said no.
     #[error("the sandbox refused: {0}")]
     Rpc(RpcError),
-    /// Nobody answered, or not in words that we understand.
+    /// No response, or one that cannot be parsed.
     #[error("{0}")]
     Broken(String),
 }
@@ -66,12 +66,12 @@ impl Failure {
         }
     }
 
-    /// As callers of ours are told, with what they asked for.
+    /// The error for callers, with what they asked for.
     pub(crate) fn told(self, what: &str) -> Error {
         let fix = match &self {
             Self::Gone(reason) => return Error::Gone { reason: reason.clone() },
             Self::Refused { status: 401 | 403, .. } => "set e2b.api_key, or E2B_API_KEY, to a key that may do this",
-            Self::Refused { status: 429, .. } => "end sandboxes that nobody needs, or wait",
+            Self::Refused { status: 429, .. } => "end sandboxes that are not needed, or wait",
             Self::Refused { .. } | Self::Rpc(_) => "see whether e2b.api_url and e2b.template are what they should be",
             Self::Broken(_) => "see whether e2b.api_url and e2b.domain can be reached from here",
         };

@@ -5,7 +5,7 @@ use box_wire::message::Verified;
 
 use crate::words::Detail;
 
-/// Nothing of a machine of somebody else's can be looked at from here, so nothing is hard.
+/// The provider's machine cannot be inspected from here, so no guarantee is hard.
 pub(crate) fn compute(spec: &BoxSpec, detail: Option<&Detail>, verified: &Verified) -> Guarantees {
     let mut guarantees = Guarantees::default();
     let cpus = detail.and_then(|detail| detail.cpu_count);
@@ -42,7 +42,7 @@ fn set_machine(guarantees: &mut Guarantees, spec: &BoxSpec, verified: &Verified)
     let confined = if verified.workload_confined { Level::Soft } else { Level::Absent };
     let why = "a kernel of its own at the provider's; no capability, no_new_privs, and no filter of system calls";
     guarantees.set(Dimension::Syscalls, confined, why);
-    guarantees.set(Dimension::Identity, Level::Soft, "nobody of this host is anybody in the provider's machine");
+    guarantees.set(Dimension::Identity, Level::Soft, "ids of the provider's machine mean nothing on this host");
     guarantees.set(Dimension::Kill, Level::Soft, "a walk over descendants, then the whole sandbox");
 }
 

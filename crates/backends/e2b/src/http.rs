@@ -57,8 +57,7 @@ pub(crate) async fn read<T: serde::de::DeserializeOwned>(answer: Response) -> Re
     if !status.is_success() {
         return Err(Failure::of_answer(status.as_u16(), &body));
     }
-    serde_json::from_slice(&body)
-        .map_err(|error| Failure::Broken(format!("E2B answers what is not understood: {error}")))
+    serde_json::from_slice(&body).map_err(|error| Failure::Broken(format!("unexpected response from E2B: {error}")))
 }
 
 /// That an answer is a good one.

@@ -1,4 +1,4 @@
-//! Keeps sandboxes alive: each has a life of its own that ends unless somebody asks for more.
+//! Keeps sandboxes alive: each ends at a deadline unless its lifetime is extended.
 
 use std::sync::Arc;
 use std::time::Duration;

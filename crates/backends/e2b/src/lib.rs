@@ -1,9 +1,9 @@
-//! Boxes that are sandboxes of E2B, in its cloud or wherever somebody hosts it.
+//! Boxes that are sandboxes of E2B, in its cloud or self-hosted.
 //!
-//! A sandbox is a machine of somebody else's. Our agent is brought into it, told what to be over the standard streams of a process, and
-//! dialled by a second copy of itself that the sandbox is asked to run: from then on the box is like every other. [`api`](self) is what is
-//! asked of the provider, `envd` what is asked of one sandbox, `carrier` a stream to the agent, `sync` how trees of the host get in and
-//! what was changed in them gets out again.
+//! A sandbox is a machine of the provider. The agent is uploaded into it, receives its setup over the standard streams
+//! of a process, and is dialed by a second copy of itself that runs in the sandbox: from then on the box is like every
+//! other. [`api`](self) holds the requests to the provider, `envd` those to one sandbox, `carrier` a stream to the
+//! agent; `sync` carries trees of the host in and their changes out again.
 
 mod api;
 mod backend;

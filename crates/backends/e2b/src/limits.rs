@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Largest answer of the provider that is read.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// How much of a refusal is told to our callers.
+/// Characters of a refusal that an error repeats.
 pub(crate) const REASON_CHARS_MAX: usize = 300;
 /// Pages of a list of sandboxes. Each has up to a hundred.
 pub(crate) const PAGES_MAX: usize = 50;
@@ -27,7 +27,7 @@ pub(crate) const RETRY_WAIT_MIN: Duration = Duration::from_millis(200);
 pub(crate) const KEEPALIVE_SEC: u64 = 50;
 /// How long a stream may be silent before it counts as broken.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_mins(3);
-/// How long what was written is still sent after whoever wrote it has hung up.
+/// How long written bytes are still sent after the writer has hung up.
 pub(crate) const HANG_UP_GRACE: Duration = Duration::from_secs(5);
 /// How long an agent may take to say that it is there.
 pub(crate) const REPORT_WAIT: Duration = Duration::from_mins(1);

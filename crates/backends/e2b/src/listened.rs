@@ -1,4 +1,4 @@
-//! Whether somebody still listens, told to whoever speaks.
+//! Tells the writing half of a connection when the reading half was dropped.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A reader whose end is told: a writer that ended may only have nothing more to say, but who does not listen has hung up.
+/// A reader whose drop is observable. The end of the writer does not suffice: it only means that nothing more will be
+/// written.
 #[derive(Debug)]
 pub(crate) struct Listened<R> {
     reader: R,

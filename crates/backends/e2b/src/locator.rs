@@ -5,12 +5,13 @@ use box_e2b_wire::SandboxId;
 use box_wire::GuestPath;
 use serde::{Deserialize, Serialize};
 
-/// What finds a box again. The key and the token of the sandbox are not in it: whoever has the key is told the token.
+/// What finds a box again. It holds neither the API key nor the sandbox's token, which the provider returns for the
+/// key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Locator {
     /// The sandbox.
     pub(crate) sandbox: SandboxId,
-    /// The directory of ours in it; nothing where the box was found by the provider's list and not by us.
+    /// The agent's directory in the sandbox; none if the box was found by the provider's list.
     pub(crate) home: Option<GuestPath>,
     /// What it sees of the host.
     pub(crate) mounts: Vec<MountSpec>,

@@ -1,5 +1,5 @@
-//! Between us and the agent of a box that sees trees of the host: before a command, what is in them is carried in; before its end is told,
-//! what it changed is carried out. Everything else passes through.
+//! Sits between the server and the agent of a box with mounts: carries their content in before a command, and their
+//! changes out before the command's end is reported. Everything else passes through.
 
 use std::io;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ async fn read_frame(from: &mut (impl AsyncReadExt + Unpin)) -> io::Result<(Heade
     Ok((header, payload))
 }
 
-/// Last words in the place of the agent's.
+/// A refusal in place of the agent's last message.
 fn refused(mut message: String) -> io::Result<Vec<u8>> {
     message.truncate(message.floor_char_boundary(2000));
     let refusal = Refusal { code: RefusalCode::Internal, message };

@@ -1,4 +1,4 @@
-//! One sandbox that is a box of ours, as long as this process knows it.
+//! A live sandbox, as long as this process knows it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::sync::Sync;
 /// As whom our own programs are started: they give up what that gives them.
 pub(crate) const STARTER: BoxUser = BoxUser::Root;
 
-/// One sandbox that is a box of ours.
+/// A sandbox that is a box.
 #[derive(Debug)]
 pub(crate) struct LiveSandbox {
     pub(crate) locator: Locator,

@@ -1,4 +1,4 @@
-//! What is done in a sandbox before it is a box, and what its agent is told: pure, from the specification.
+//! The preparation of a sandbox and the setup message for its agent: pure, from the specification.
 
 use box_core::{BoxSpec, limits::WORKSPACE};
 use box_host::standard;
@@ -9,8 +9,9 @@ use box_wire::{ContainerSetup, GuestPath, User};
 /// Who commands are in every sandbox: the user that E2B's templates have for that.
 pub(crate) const WORKLOAD: User = User { uid: 1000, gid: 1000 };
 
-/// Who the agent is in every sandbox: nobody else, so that no command can end it. It shares the group of the commands, and with it the
-/// journal. Not the id of agents elsewhere: a sandbox may be a box of ours, and nobody in one can become its agent.
+/// The agent's ids in every sandbox. No command has this uid, so none can end the agent; the shared group gives both
+/// access to the journal. The id differs from that of agents elsewhere: a sandbox may itself be a box of this server,
+/// whose agent no process in it may impersonate.
 pub(crate) const AGENT: User = User { uid: GUEST_ID_MAX - 1, gid: WORKLOAD.gid };
 
 /// The only machine that our agent is built for.
@@ -56,7 +57,7 @@ const LAUNCH: &str = r#"chmod 0555 "$0" && exec "$0" lodge -"#;
 /// What was found in a fresh sandbox.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SandboxFacts {
-    /// The directory of ours.
+    /// The agent's directory.
     pub(crate) home: GuestPath,
     /// Whether our agent is there.
     pub(crate) has_agent: bool,
@@ -107,7 +108,7 @@ pub(crate) fn places(spec: &BoxSpec, directories: &[GuestPath]) -> Vec<GuestPath
     all
 }
 
-/// What the agent is told. It gets no filter of system calls: the machine has a kernel of its own, which nobody else uses.
+/// The setup message. It has no system call filter: the machine has a kernel of its own.
 pub(crate) fn setup(spec: &BoxSpec, home: &GuestPath, places: &[GuestPath]) -> ContainerSetup {
     let journal = journal(home).filter(|_| spec.keeps_journal);
     ContainerSetup {
@@ -127,7 +128,7 @@ pub(crate) fn setup(spec: &BoxSpec, home: &GuestPath, places: &[GuestPath]) -> C
         oom_kills: None,
         journal: None,
         journal_in_box: journal,
-        // A sandbox that nobody asks for any more ends by itself.
+        // An abandoned sandbox ends by itself at its deadline.
         lifeline: Lifeline::Detached,
         maker: None,
         bounding: Bounding::Inert,
@@ -165,7 +166,7 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         let place: GuestPath = top.path().join("a b/c/d").to_str().unwrap().parse().unwrap();
         let mut arguments = preparation([&place].into_iter());
-        // Nobody here may give files away, and nothing of this machine is touched.
+        // The test may not change owners, and must not touch this machine.
         arguments[1] =
             arguments[1].replace("/opt /var/lib /tmp", top.path().to_str().unwrap()).replace("chown", "true");
         let output = std::process::Command::new("/bin/sh").args(&arguments).output().unwrap();

@@ -1,7 +1,7 @@
 //! Trees of the host in a box that shares no file with us: carried in before a command, and what it changed carried out after it.
 //!
-//! What both sides had when they were last the same is remembered. So only what has changed is carried, in either direction; what was
-//! removed on one side is removed on the other; and what nobody in the box has touched is never overwritten on the host.
+//! The last synchronized state of both sides is recorded. So only changes are carried, in either direction; a file
+//! removed on one side is removed on the other; and a file that the box left alone is never overwritten on the host.
 
 mod archive;
 mod boxed;
@@ -34,7 +34,7 @@ pub(crate) struct Sync {
     turn: Mutex<Vec<Known>>,
     /// Where files are that are on their way.
     staging: Arc<SafeRoot>,
-    /// Whether nobody remembers what both sides had, because the box is of a time before this process.
+    /// Whether the last synchronized state is unknown, because the box is older than this process.
     is_adopted: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Sync {
 pub(crate) enum Past {
     /// There is none: it was made just now, and nothing was carried.
     None,
-    /// Somebody else may have carried something.
+    /// Files may have been carried by an earlier process.
     Unknown,
 }
 
@@ -91,7 +91,7 @@ impl Sources {
     }
 }
 
-/// A file that is mounted by itself. It belongs to root in the box, so nobody there can change it.
+/// A single mounted file. It belongs to root in the box, so commands cannot change it.
 fn single(mount: &MountSpec, grant: &Grant) -> Result<SingleFile> {
     if mount.mode == MountMode::Rw {
         return Err(Error::MountDenied {
@@ -159,8 +159,9 @@ impl Sync {
             }
             let agent = Agent { dial, root: &mount.target };
             let Some(listed) = agent.list(&mount.inner).await? else {
-                // Not that all was removed, but that there is no place for it any more. The next command gets it again.
-                tracing::warn!(mount = %mount.target, "a box removed a place where something is mounted");
+                // This means that the mount point is gone, not that all files were removed. The next command gets them
+                // again.
+                tracing::warn!(mount = %mount.target, "a box removed its own mount point");
                 *known = Known::default();
                 continue;
             };
@@ -176,7 +177,7 @@ impl Sync {
         Ok(())
     }
 
-    /// Finds out what both sides have, where nobody remembers it.
+    /// Compares both sides if the last synchronized state is unknown.
     async fn recall(&self, dial: &dyn Dial, all: &mut [Known]) -> Result<()> {
         if !self.is_adopted.load(Ordering::Relaxed) {
             return Ok(());

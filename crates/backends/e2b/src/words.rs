@@ -1,4 +1,4 @@
-//! What the provider is asked and what it answers, as JSON. What is not known is passed over.
+//! Requests to the provider and its responses, as JSON. Unknown fields are ignored.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) struct CreateRequest {
     pub(crate) secure: Option<bool>,
 }
 
-/// A sandbox, as it is told to whoever made it or connects to it.
+/// A sandbox, as the provider describes it when it is created or connected to.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sandbox {

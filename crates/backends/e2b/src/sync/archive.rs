@@ -15,7 +15,7 @@ use crate::limits::MOUNT_BYTES_MAX;
 /// What has changed on the host.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// What is not there any more; nothing below something else that is in the list.
+    /// Removed paths; of a removed tree only the top.
     pub(super) removed: Vec<String>,
     /// What is new or different, if anything is.
     pub(super) archive: Option<File>,
@@ -103,7 +103,7 @@ fn header(kind: EntryType, size: u64, mode: u32, modified: u64) -> Header {
     header
 }
 
-/// A file without a name, in a directory of ours.
+/// An unnamed file in the staging directory.
 pub(super) fn staged(staging: &SafeRoot) -> Result<File> {
     let name =
         format!("carried-{}", box_core::hexadecimal::hexadecimal(&box_core::random::bytes::<8>().map_err(failed)?));

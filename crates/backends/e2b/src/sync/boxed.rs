@@ -33,7 +33,7 @@ pub(super) struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    /// Everything that is in the place, but for mounts in it; nothing where there is no such place.
+    /// All entries of the mount except those of mounts inside of it; none if the mount point is gone.
     pub(super) async fn list(&self, inner: &[String]) -> Result<Option<BTreeMap<String, BoxStamp>>> {
         let entries_max = u32::try_from(MOUNT_ENTRIES_MAX).unwrap_or(u32::MAX);
         let op = FileOp::List { path: self.root.clone(), depth: MOUNT_DEPTH_MAX, entries_max };
@@ -64,7 +64,7 @@ impl Agent<'_> {
         self.ask(op, Some(tokio::fs::File::from_std(archive))).await.map(drop)
     }
 
-    /// Removes something, with everything below it. What is not there is fine.
+    /// Removes a path with everything below it. A missing path is fine.
     pub(super) async fn remove(&self, path: &str) -> Result<()> {
         let path = GuestPath::parse("path", &format!("{}/{path}", self.root))?;
         match self.ask(FileOp::Remove { path, recursive: true }, None::<tokio::io::Empty>).await {

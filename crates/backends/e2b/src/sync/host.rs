@@ -14,7 +14,7 @@ use crate::limits::{MOUNT_BYTES_MAX, MOUNT_DEPTH_MAX, MOUNT_ENTRIES_MAX};
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) root: SafeRoot,
-    /// Who owns what comes out of the box; nobody is asked where that is us anyway.
+    /// The owner of files that come out of the box; none if this process's own user is right.
     pub(super) owner: Option<(u32, u32)>,
     path: PathBuf,
 }
@@ -43,7 +43,7 @@ impl Tree {
             }
             for name in self.root.list(&directory)? {
                 let Some(name) = name.to_str() else {
-                    tracing::warn!(mount = %self.path.display(), ?name, "a name that is no text is not carried into a box");
+                    tracing::warn!(mount = %self.path.display(), ?name, "skipping a file whose name is not UTF-8");
                     continue;
                 };
                 let path = if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") };

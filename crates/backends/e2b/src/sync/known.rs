@@ -45,7 +45,7 @@ pub(super) struct Known(pub(super) BTreeMap<String, Pair>);
 pub(super) struct News {
     /// What is new or was changed.
     pub(super) changed: BTreeMap<String, BoxStamp>,
-    /// What is not there any more.
+    /// Removed entries.
     pub(super) removed: BTreeSet<String>,
 }
 
@@ -72,8 +72,8 @@ impl Known {
         self.0.extend(carried);
     }
 
-    /// What both sides seem to have when nobody remembers: what looks the same is, and of what differs the later one counts. Nothing is
-    /// taken for removed.
+    /// A guess of the last synchronized state: equal entries are in it, and of different ones the newer counts as
+    /// changed. No entry counts as removed.
     pub(super) fn guess(host: BTreeMap<String, HostStamp>, boxed: &BTreeMap<String, BoxStamp>) -> Self {
         let pair = |(path, host): (String, HostStamp)| {
             let found = boxed.get(&path)?;

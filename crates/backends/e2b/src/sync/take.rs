@@ -36,7 +36,8 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Removes what is not in the box any more, unless somebody has changed it here: deepest first, directories only when they are empty.
+    /// Removes what the box removed, except files that changed on the host: deepest first, directories only when they
+    /// are empty.
     fn remove(&mut self, removed: &BTreeSet<String>) -> Result<()> {
         for path in removed.iter().rev() {
             let Some(pair) = self.known.0.remove(path) else { continue };
@@ -178,7 +179,7 @@ fn time(nanoseconds: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
 }
 
-/// Whether a name leads below the tree, and is not one of ours.
+/// Whether a name leads below the tree, and is not one of the staging files.
 fn is_below(path: &str) -> bool {
     let path = Path::new(path);
     let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));

@@ -41,7 +41,7 @@ async fn a_stream_that_is_dropped_is_hung_up_in_the_sandbox() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    panic!("nobody hung up");
+    panic!("the stream was not hung up");
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn orphans_are_ours_alone_however_many_pages_there_are() {
     found.sort();
     assert_eq!(found, ["a", "b", "c"]);
     scene.backend.close().await;
-    assert_eq!(scene.double.sandboxes(), 1, "an instance that ends takes its own with it and nobody else's");
+    assert_eq!(scene.double.sandboxes(), 1, "an instance that ends takes only its own sandboxes with it");
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn a_box_is_paused_and_woken() {
     scene.backend.pause(&handle).await.unwrap();
     let again = scene.another(InstanceKind::Ephemeral).await;
     assert_eq!(again.adopt(&handle).await.unwrap(), Liveness::Running);
-    assert_eq!(scene.double.world.lock().unwrap().paused.len(), 1, "whoever looks for it does not wake it");
+    assert_eq!(scene.double.world.lock().unwrap().paused.len(), 1, "adopting does not wake it");
     scene.backend.resume(&handle).await.unwrap();
     scene.run(&handle).await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! The backend against a provider of paper that fails as it is told: what is left, what is tried again, and what callers are told.
+//! The backend against a scripted provider that fails on demand: what is left, what is tried again, and what callers
+//! see.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 

@@ -1,4 +1,4 @@
-//! Streams that break on the way: what is left of the box, and what callers are told.
+//! Streams that break on the way: what is left of the box, and what callers see.
 
 use box_core::Backend;
 
