@@ -20,7 +20,8 @@ pub(crate) fn find(variable: &str, name: &str) -> Result<PathBuf> {
     found.with_context(|| format!("{name} is not installed"))
 }
 
-/// Asks a child to end and waits for it. One that was waited for before is left alone: its number may be somebody else's.
+/// Asks a child to end and waits for it. A child that was reaped before is left alone: its pid may belong to another
+/// process.
 pub(crate) fn end(child: &mut Child, signal: Signal) {
     if matches!(child.try_wait(), Ok(None)) {
         let _ = kill_process(Pid::from_child(child), signal);

@@ -20,7 +20,8 @@ pub(crate) struct EngineApi {
 impl EngineApi {
     /// The engine at an address of the form `unix:///path`.
     pub(crate) fn at(address: &str) -> Result<Self> {
-        let socket = address.strip_prefix("unix://").with_context(|| format!("{address} is no socket"))?;
+        let socket =
+            address.strip_prefix("unix://").with_context(|| format!("{address} is not a socket; use unix:///path"))?;
         Ok(Self { socket: socket.into() })
     }
 

@@ -52,8 +52,8 @@ fn run(options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-/// Group by group. One that fails is told of and does not keep the others from being measured; what it leaves behind is
-/// removed when the backend closes.
+/// Runs group by group. A group that fails is reported, and the others still run; what it leaves behind is removed when
+/// the backend closes.
 fn measure(boxes: &Boxes, options: &Options, directory: &Path) -> Report {
     let mut report = Report::of_this_machine();
     for group in groups::ALL.iter().filter(|group| options.wants(group.name)) {

@@ -94,7 +94,7 @@ impl Options {
         self.flood_mib.unwrap_or(if self.full { 10 << 10 } else { 2 << 10 }) << 20
     }
 
-    /// How long a load is kept up whose rate is told.
+    /// How long a load runs whose rate is measured.
     pub(crate) fn seconds(&self, usual: u64) -> Duration {
         Duration::from_secs(if self.quick { 2 } else { usual })
     }

@@ -52,9 +52,9 @@ fn unshare() -> Result<Subject<'static>> {
     Ok(subject(UNSHARE, 1, commands::silent(program, &["-Urpmnui", "--fork", TRUE])))
 }
 
-/// The peer that is nearest to a box of ours, with the same places in it: all namespaces, the host's `/usr`, the same few parts of
-/// `/etc`, own `/proc`, `/dev`, `/tmp`, `/root`, `/run` and `/workspace`, no capabilities, and our filter. It has no limits and no
-/// Landlock.
+/// The peer that comes closest to a box, with the same places in it: all namespaces, the host's `/usr`, the same few
+/// parts of `/etc`, own `/proc`, `/dev`, `/tmp`, `/root`, `/run` and `/workspace`, no capabilities, and the same
+/// filter. It has no limits and no Landlock.
 fn bwrap(directory: &Path) -> Result<Subject<'static>> {
     let filter = tempfile::NamedTempFile::new_in(directory)?;
     std::fs::write(filter.path(), box_host::seccomp::programs(SyscallSet::Default)?.concat())?;
@@ -67,7 +67,7 @@ fn bwrap(directory: &Path) -> Result<Subject<'static>> {
     }
     command.args(["--hostname", "box", "--new-session", "--cap-drop", "ALL", "--seccomp", "0", TRUE]);
     let round = move || {
-        // Read to its end by each run, so it is opened anew for each.
+        // Each run reads it to its end, so each opens it again.
         command.stdin(std::fs::File::open(filter.path())?);
         Ok(vec![(BWRAP, commands::time(&mut command)?)])
     };
@@ -146,7 +146,7 @@ struct Docker {
     image: String,
 }
 
-/// A running container of ours; removed when dropped.
+/// A running container; removed when dropped.
 struct Container {
     program: std::path::PathBuf,
     id: String,

@@ -35,7 +35,7 @@ pub(crate) fn tree(pid: u32) -> BTreeSet<u32> {
     found
 }
 
-/// A process can end at any moment of this, and has no children then. The dead that nobody has buried yet do not count.
+/// The live children of a process, which may end at any moment. Zombies do not count.
 fn children(pid: u32) -> Vec<u32> {
     listed_children(pid).into_iter().filter(|child| is_alive(*child)).collect()
 }

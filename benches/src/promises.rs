@@ -188,13 +188,13 @@ const ALL: &[Promise] = &[
     },
     Promise {
         name: "docker_pool",
-        text: "making a box on Docker anew, over taking one that waits (p50)",
+        text: "creating a box on Docker cold, over taking one from the pool (p50)",
         bound: Bound::AtLeast(2.0),
         measured: |report| ratio(report, engines::DOCKER.cold, engines::DOCKER.warm),
     },
     Promise {
         name: "podman_pool",
-        text: "making a box on Podman anew, over taking one that waits (p50)",
+        text: "creating a box on Podman cold, over taking one from the pool (p50)",
         bound: Bound::AtLeast(2.0),
         measured: |report| ratio(report, engines::PODMAN.cold, engines::PODMAN.warm),
     },

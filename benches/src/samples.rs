@@ -1,4 +1,4 @@
-//! Durations of one subject, and what is told of them.
+//! Durations of one subject, and their statistics.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ struct Peer {
     find: fn() -> Result<PathBuf>,
 }
 
-/// The group of benchmarks that needs engines of ours.
+/// The group of benchmarks that needs private engines.
 const ENGINES_GROUP: &str = "engines";
 
 const PEERS: &[Peer] = &[

@@ -1,8 +1,9 @@
 //! `cargo xtask engines`: real engines for tests, measurements and people: Docker, Podman and nsjail, started for one run.
 //!
-//! They live in a *engine host* of their own (namespaces of processes, mounts, network and cgroups, see [`engine_host`]), so that nothing of the
-//! machine is touched, and killing one process ends all that they ever started. Whoever uses them is started in the engine host too,
-//! because an engine shows its boxes paths as it sees them itself.
+//! They live in an *engine host* of their own (namespaces of processes, mounts, network and cgroups, see
+//! [`engine_host`]), so that nothing of the machine is touched, and killing one process ends everything that they
+//! started. Their clients are started in the engine host too, because an engine resolves mount sources in its own
+//! namespace.
 //!
 //! A *supervisor*, which is this program again, builds the engine host and takes it down when its standard input ends. So it does when we are
 //! interrupted or killed.

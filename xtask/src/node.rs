@@ -87,7 +87,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.file_name() == "node_modules" {
-            // Somebody ran the driver by hand.
+            // A driver that was run by hand left it.
         } else if entry.file_type()?.is_dir() {
             copy(&entry.path(), &target)?;
         } else {

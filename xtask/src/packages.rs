@@ -44,7 +44,7 @@ pub(crate) fn install(packages: &[&str]) -> Vec<Missing> {
     missing(&wanted).into_iter().map(why_still_missing).collect()
 }
 
-/// Reads the lists of packages anew. A failure shows when something is then installed or downloaded.
+/// Refreshes the package lists. A failure shows when a package is then installed or downloaded.
 pub(crate) fn update() {
     let _ = apt_get(&["update", "-qq"]);
 }

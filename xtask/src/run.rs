@@ -151,7 +151,7 @@ fn processor_time(pid: u32) -> Duration {
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
 }
 
-/// The group's id stays taken while any member lives, and is nobody's when none does: no stranger is hit.
+/// The id of a group stays reserved while any member lives, and is unused afterwards, so no other process is hit.
 fn kill_group(child: &Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // The only likely error is that the group is empty, which is what we want.
@@ -185,7 +185,7 @@ mod tests {
         let script = "sleep 60 & echo $!; wait";
         let ending = streamed(shell(script), Duration::from_millis(300), |line| line.clone_into(&mut child_pid));
         assert_eq!(ending.expect("runs").ending, Ending::TimedOut);
-        // An orphan that nobody has reaped yet is dead all the same: its command line is empty.
+        // A zombie is dead all the same: its command line is empty.
         let command_line = std::fs::read(format!("/proc/{child_pid}/cmdline")).unwrap_or_default();
         assert!(command_line.is_empty(), "the sleep outlived its group");
     }

@@ -205,11 +205,11 @@ const STAGES: &[Stage] = &[
         Alone,
         "contract-e2b",
         &[Processors],
-        "the contract on sandboxes of E2B, which a server of ours makes, as root",
+        "the contract on sandboxes of E2B from a Strongbox server, as root",
         |it| suites::on_e2b(it, "contract"),
     ),
     stage(Alone, BENCH, &[Processors], "the numbers of SPECIFICATION.md, roughly; only with --full", bench::run),
-    stage(End, "leaks", &[], "nothing of ours is left on the machine", |it| Ok(leaks::run(it))),
+    stage(End, "leaks", &[], "the tests left nothing on the machine", |it| Ok(leaks::run(it))),
 ];
 
 /// The stage that only a full run has, unless it is asked for by name.
@@ -363,7 +363,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn choose(only: &[String], is_full: bool) -> Result<Vec<Stage>> {
     for name in only {
         let known = STAGES.iter().any(|stage| stage.name == name);
-        ensure!(known, "there is no stage {name:?}; `cargo xtask test --list` shows those there are");
+        ensure!(known, "unknown stage {name:?}; `cargo xtask test --list` lists all");
     }
     let is_usual = |stage: &Stage| is_full || stage.name != BENCH;
     let is_named = |stage: &Stage| only.iter().any(|name| name == stage.name);

@@ -1,5 +1,5 @@
-"""Does what it is told, line by line, and prints how long each took: a sandbox's life by the real SDK, or by the
-HTTP client of Python's own library, which is as plain as a client can be that is not ours."""
+"""Runs the commands on its standard input, line by line, and prints how long each took: a sandbox's life by the real
+SDK, or by the HTTP client of Python's standard library, as an independent plain client."""
 
 import http.client
 import json

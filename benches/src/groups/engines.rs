@@ -1,5 +1,5 @@
-//! Commands in live containers of Docker and Podman: by our agent, by the engine's program and by its API, taking turns. And boxes that
-//! are made anew, beside boxes that waited.
+//! Commands in live containers of Docker and Podman: by the agent, by the engine's program and by its API, taking
+//! turns. And boxes that are created cold, beside boxes from the pool.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -34,9 +34,9 @@ pub(crate) struct Names {
     pub(crate) program: &'static str,
     /// The same by its API.
     pub(crate) api: &'static str,
-    /// A box that is made anew.
+    /// A box that is created cold.
     pub(crate) cold: &'static str,
-    /// A box that waited.
+    /// A box from the pool.
     pub(crate) warm: &'static str,
 }
 
@@ -77,7 +77,7 @@ const FEWER: u32 = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS_MAX: u32 = 6000;
 
-/// The group. An engine that is not here is told of.
+/// The group. A missing engine is reported.
 pub(crate) fn measure(boxes: &Boxes, options: &Options, directory: &Path, report: &mut Report) -> Result<()> {
     for names in [&DOCKER, &PODMAN] {
         if let Ok(address) = std::env::var(names.variable) {
@@ -158,7 +158,7 @@ impl EngineBench<'_> {
         Ok(boxes.block_on(engine.destroy(&handle))?)
     }
 
-    /// Boxes that are made anew, and boxes that waited.
+    /// Boxes that are created cold, and boxes from the pool.
     fn creates(&self, report: &mut Report, plain: &Arc<Engine>, pooled: &Arc<Engine>) -> Result<()> {
         let (names, api, number) = (self.names, EngineApi::at(&self.address)?, Cell::new(0));
         let subject = |name, engine| {
@@ -180,7 +180,7 @@ impl EngineBench<'_> {
     /// Makes a box, which must work, and says how long it took to make.
     fn create(&self, api: &EngineApi, engine: &Arc<Engine>, number: u32) -> Result<Duration> {
         let id = format!("bench-{}-{number}", self.names.kind).parse()?;
-        // Also for a box that is made anew: it must not find the engine busy with what the one before has set off.
+        // Also before a cold start: the engine must not be busy with refilling the pool.
         self.boxes.block_on(pool_is_full(api))?;
         let start = Instant::now();
         let handle = self.boxes.block_on(engine.create(&id, &default_spec()))?;

@@ -25,7 +25,7 @@ const HOST: &str = "RPC exec of true, Python 0.7.18 no sandbox";
 const WARM_UP_ROUNDS: u32 = 10;
 const SESSION: &str = "live";
 
-/// The group. The original that cannot be had is told of, and ours is measured all the same.
+/// The group. If the original is missing, that is reported, and our server is measured alone.
 pub(crate) fn measure(_: &Boxes, options: &Options, directory: &Path, report: &mut Report) -> Result<()> {
     let mut servers = vec![(OURS, ours(directory)?)];
     for (name, backend) in [(NSJAIL, "nsjail"), (HOST, "host")] {

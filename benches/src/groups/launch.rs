@@ -16,7 +16,7 @@ use crate::samples::Samples;
 pub(crate) const FLOOR: &str = "bare fork+exec";
 /// The peer that fresh boxes are measured by.
 pub(crate) const BWRAP: &str = "bwrap, the same box";
-/// A whole life of a box of ours.
+/// The whole life of a box.
 pub(crate) const WHOLE: &str = "strongbox create+exec+destroy";
 /// The same by the command line, from the start of the program to its end.
 pub(crate) const PROGRAM: &str = "strongbox run (program)";

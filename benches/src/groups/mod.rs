@@ -30,8 +30,8 @@ pub(crate) struct Group {
 }
 
 /// All groups, in the order of a run. The comparison with peers is first, while this process is still small: the cost of
-/// a plain fork grows with the memory of whoever forks. Idle memory is next, before bursts have left free memory in our heap
-/// in which growth would not show.
+/// a plain fork grows with the memory of its caller. Idle memory is next, before bursts have left free memory in the
+/// heap that would hide growth.
 pub(crate) const ALL: &[Group] = &[
     Group {
         name: "launch",

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 /// path, because the path of a socket may not be long.
 pub(super) const RUN: &str = "/run/engines";
 
-/// The first process: mounts each hierarchy of cgroups again, so that only the part of the engine host is seen, covers what engines write
-/// outside of their own directories, says so, and from then on reaps whoever is left to it. Where limits are of version 2, no group
-/// that has members can give limits to those below it, so the members go one level down.
+/// The first process: mounts each cgroup hierarchy again, so that only the part of the engine host is visible, covers
+/// directories that engines write outside of their own, reports that, and from then on reaps orphans. In cgroup v2 a
+/// group with members cannot delegate limits to its children, so the members go one level down.
 const FIRST: &str = r#"set -e
 grep -E '^[^ ]+ [^ ]+ cgroup2? ' /proc/mounts | while read -r device point kind options rest; do
     umount "$point"
@@ -43,7 +43,7 @@ while :; do sleep 100000 & wait $!; done
 const ENTER: &str = r#"while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift
 exec nsenter --target "$0" --mount --net --pid --cgroup -- "$@""#;
 
-/// The same for the first process, which makes the namespaces. It dies with whoever started it.
+/// The same for the first process, which makes the namespaces. It dies with its parent.
 const BUILD: &str = r#"while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs"; shift; done; shift
 exec unshare --cgroup --mount --net --pid --fork --kill-child=KILL --mount-proc --propagation private sh -c "$1""#;
 
@@ -132,7 +132,7 @@ impl EngineHost {
     pub(super) fn demolish(mut self) -> Result<()> {
         let init = self.entrance.init.parse().ok().and_then(Pid::from_raw).context("a process without a number")?;
         kill_process(init, Signal::KILL)?;
-        // It returns when the first process has been waited for, and that is when nobody else is left.
+        // It returns when the first process was reaped, which the kernel allows only after all others are gone.
         self.holder.wait()?;
         remove(&self.made);
         let left: Vec<&PathBuf> = self.made.iter().filter(|path| path.exists()).collect();
@@ -147,7 +147,8 @@ fn first_child(pid: u32) -> Result<String> {
     Ok(children.split_whitespace().next().unwrap_or_default().to_owned())
 }
 
-/// Makes a directory in each hierarchy, and returns those that processes may enter. What was made is told even when more fails.
+/// Makes a directory in each hierarchy, and returns those that processes may enter. `made` also lists the directories
+/// if a later step fails.
 fn make_groups(name: &str, made: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     if !Path::new(NETWORKS).exists() {
         fs::create_dir(NETWORKS).with_context(|| format!("making {NETWORKS}"))?;
@@ -159,7 +160,7 @@ fn make_groups(name: &str, made: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>> {
         let group = point.join(name);
         fs::create_dir(&group).with_context(|| format!("making {}", group.display()))?;
         made.push(group.clone());
-        // A new group of this hierarchy takes nobody in before it has been told where its members may run.
+        // A new cpuset group accepts members only after its processors and memory nodes are set.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             if point.join("cgroup.clone_children").exists() && point.join(file).exists() {
                 fs::write(group.join(file), fs::read(point.join(file))?)?;

@@ -118,7 +118,7 @@ fn paths_of(packages: &BTreeSet<String>) -> Result<BTreeSet<PathBuf>> {
         if is_left_out(&path) || path.symlink_metadata().is_err() {
             continue;
         }
-        // Python would compile its modules anew at each start.
+        // Otherwise Python compiles its modules at each start.
         let compiled = fs::read_dir(path.join("__pycache__")).into_iter().flatten().flatten().map(|entry| entry.path());
         paths.extend(compiled);
         paths.insert(path);

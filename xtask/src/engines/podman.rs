@@ -20,7 +20,7 @@ pub(super) const RUN_ROOT: &str = "/run/engines/podman";
 /// Where an ordinary user finds programs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// What it is told on this machine.
+/// Its configuration on this machine.
 pub(super) fn configuration(directory: &Path) -> PathBuf {
     directory.join("containers.conf")
 }
@@ -57,7 +57,8 @@ struct Podman<'a> {
 }
 
 impl Podman<'_> {
-    /// Makes the directories that it writes to, for whoever it runs as. The one that ends with the engine host is made there.
+    /// Makes the directories that it writes to, owned by its user. The one that ends with the engine host is made
+    /// inside it.
     fn make_places(&self, engine_host: &EngineHost) -> Result<()> {
         std::fs::create_dir(root(self.directory))?;
         let mut make = Command::new("install");

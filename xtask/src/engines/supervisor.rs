@@ -14,7 +14,7 @@ use std::thread::ScopedJoinHandle;
 /// The name of the hidden verb.
 const VERB: &str = "keep-engines";
 
-/// What the supervisor is told.
+/// The arguments of the supervisor.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Where the engines may write; removed at the end
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn keep(options: &Options) -> Result<()> {
     let engine_host = EngineHost::build(&format!("strongbox-engines-{}", std::process::id()), &options.directory)?;
     let outcome = populate(&engine_host, options).and_then(|()| {
-        // Nothing is ever sent: this returns when whoever started us has ended, in whatever way.
+        // The pipe carries no data: this returns when the parent has ended, in whatever way.
         std::io::stdin().read_to_end(&mut Vec::new())?;
         Ok(())
     });

@@ -67,7 +67,7 @@ pub(super) fn build(proof: &mut Proof) -> Result<Artefacts> {
     let tests: Vec<&Executable> = built.iter().filter(|it| it.kind == TargetKind::Test).collect();
     let of_suites = tests.iter().filter(|it| it.package == Path::new(SUITES_DIRECTORY));
     let suites: BTreeMap<_, _> = of_suites.map(|it| (it.target.clone(), it.path.clone())).collect();
-    // A suite that no stage runs would be a proof that nobody asks for, and a missing one a proof that we only claim.
+    // A suite without a stage would never run, and a stage without a suite would prove nothing.
     ensure!(suites.keys().eq(sorted(SUITES)), "the suites are {:?}, but the stages run {SUITES:?}", suites.keys());
     let is_engine_test = |it: &&&Executable| {
         ENGINE_TESTS.iter().any(|(package, target)| it.package == Path::new(package) && it.target == *target)

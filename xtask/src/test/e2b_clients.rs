@@ -36,7 +36,7 @@ const ALSO: &[&str] = &[];
 /// Drivers that run at the same time.
 const DRIVERS_TIME_MAX: Duration = Duration::from_mins(10);
 
-/// Fewer checks than this are a list of cases that somebody emptied.
+/// Fewer checks mean that the list of cases was emptied by mistake.
 const CHECKS_MIN: u64 = 800;
 
 pub(super) fn run(proof: &mut Proof) -> Result<Verdict> {
@@ -101,13 +101,13 @@ fn missing() -> Option<String> {
     if !machine::is_root() {
         Some("not root; run `sudo cargo xtask test` for this".into())
     } else if machine::program("node").is_none() || machine::program("npm").is_none() {
-        Some("there is no node with npm here; install nodejs and npm, 20 or newer".into())
+        Some("node or npm is missing; install nodejs and npm, 20 or newer".into())
     } else {
         None
     }
 }
 
-/// Installs what is not there yet.
+/// Installs missing packages.
 fn install(proof: &mut Proof, packages: &Packages) -> Result<()> {
     let wanted = environments(proof);
     langbot::install(proof, wanted)?;

@@ -1,7 +1,7 @@
 //! `examples`: pastes the examples of README.md and docs/, line by line, into a shell on a terminal and checks them.
 //!
-//! Each page has its own shell, directory and home, in namespaces where port 5410 is free and there is no egress. Blocks that
-//! need a registry or engines are run apart.
+//! Each page has its own shell, directory and home, in namespaces where port 5410 is free and the network is
+//! unreachable. Blocks that need a registry or engines are run apart.
 
 mod page;
 mod reader;

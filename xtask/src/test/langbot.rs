@@ -146,7 +146,7 @@ pub(super) fn app(proof: &mut Proof) -> Result<Verdict> {
     Ok(Verdict::Passed)
 }
 
-/// What LangBot does with servers from package registries, by the newest SDK. A box is told of the registries by these variables.
+/// LangBot's use of servers from package registries, by the newest SDK. These variables name the registries to boxes.
 pub(super) fn servers_from_registries(
     proof: &mut Proof,
     strongbox: &Path,
@@ -205,7 +205,7 @@ fn start(strongbox: &Path) -> Result<Server> {
     })
 }
 
-/// A program of ours, run by the Python of an environment. It leaves no compiled files among the sources.
+/// A program of this repository, run by the Python of an environment. It leaves no compiled files among the sources.
 pub(super) fn python(environment: &Environment, program: &Path) -> Command {
     let mut command = run::mortal(environment.program("python"));
     command.arg("-B").arg(program);
@@ -324,7 +324,7 @@ mod tests {
         static METADATA: LazyLock<Metadata> = LazyLock::new(|| metadata().expect("cargo knows the workspace"));
         let packages = METADATA.workspace_packages();
         let found = packages.iter().find(|it| it.name == package).and_then(|it| it.manifest_path.parent());
-        found.unwrap_or_else(|| panic!("there is no crate {package}")).into()
+        found.unwrap_or_else(|| panic!("unknown crate {package}")).into()
     }
 
     /// Whether a file below a crate, or of the doors suite, has a function of this name.

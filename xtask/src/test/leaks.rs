@@ -1,4 +1,4 @@
-//! `leaks`: nothing of ours is on the machine that was not there before the first stage.
+//! `leaks`: the test run left nothing on the machine that was not there before the first stage.
 
 use super::rootless::STAGING_PREFIX;
 use super::{Proof, Verdict};
@@ -16,7 +16,7 @@ const AGENT_COMM: &str = "strongbox-agent";
 /// The kernel takes some cgroups and mounts down behind our back; that may take this long.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// What of ours is on the machine at one moment, in words for a reader.
+/// Strongbox's cgroups, mounts, loop devices and processes at one moment, as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
     things: BTreeSet<String>,

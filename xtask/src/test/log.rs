@@ -9,7 +9,7 @@ use std::path::Path;
 /// How much of a failed stage is shown.
 const SHOWN_LINES_MAX: usize = 60;
 
-/// Lines that tell of a success, which nobody looks for in a stage that failed.
+/// Lines about successes, which only hide the cause in the log of a failed stage.
 const SUCCESS_MARKS: [&str; 6] = ["ok ", "PASS [", "Compiling ", "Downloaded ", "Checking ", "{\"reason\""];
 
 /// The log of one stage.

@@ -97,8 +97,8 @@ pub(super) fn boxes_see_npx() -> bool {
 /// The drivers run by this machine's Node.js, and servers by that of their box.
 fn check_node() -> Result<()> {
     let fix = "install nodejs and npm, 18 or newer";
-    ensure!(machine::program("node").is_some(), "there is no node here: {fix}");
-    ensure!(boxes_see_npx(), "boxes cannot see npx, it is none of {}: {fix}", SEEN_BY_BOXES.join(", "));
+    ensure!(machine::program("node").is_some(), "node is missing: {fix}");
+    ensure!(boxes_see_npx(), "boxes cannot see npx, which is in none of {}: {fix}", SEEN_BY_BOXES.join(", "));
     Ok(())
 }
 

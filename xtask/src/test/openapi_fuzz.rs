@@ -53,10 +53,10 @@ pub(super) fn environment() -> Environment {
     Environment::new("schemathesis", &TOOLS)
 }
 
-/// The checks are those that hold for every request, whatever it is: no error of ours, and answers as they are documented.
-/// WebSockets and what waits for a command's end are left to the doors suite, as a fuzzer can only wait there; so are tests of MCP
-/// servers, which wait for the first answer of whatever program the fuzzer made up, and ports of boxes, where a closed one is a 502
-/// that is no error of ours.
+/// The checks hold for every request: no 5xx answer, and answers as documented. WebSockets and requests that wait for a
+/// command's end are left to the doors suite, as a fuzzer can only wait there; so are tests of MCP servers, which wait
+/// for the first answer of a program that the fuzzer made up, and ports of boxes, where a closed one is a legitimate
+/// 502.
 fn fuzz(tool: &Path, server: &Server, token: &str) -> Command {
     let mut command = Command::new(tool);
     command.arg("run").arg(format!("{}/openapi.json", server.url("http"))).current_dir(server.directory());

@@ -6,7 +6,7 @@ use crate::engines::{Engines, nsjail};
 use crate::node::Packages;
 use crate::packages;
 
-/// Each package and what is not proved without it.
+/// Each package and what goes untested without it.
 const PACKAGES: &[(&str, &str)] = &[
     ("bubblewrap", "the comparison with bwrap"),
     ("uidmap", "rootless boxes with a range of uids"),

@@ -45,7 +45,7 @@ impl TestUser {
                 succeed(Command::new("usermod").args([option, &range, NAME]))?;
             }
         }
-        Self::find()?.with_context(|| format!("useradd worked, but there is no user {NAME}"))
+        Self::find()?.with_context(|| format!("useradd succeeded, but user {NAME} does not exist"))
     }
 
     /// The user as engines know it.

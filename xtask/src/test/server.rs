@@ -1,4 +1,5 @@
-//! A server of ours for clients that are no programs of ours: on a free port, with a directory of its own, ended with us.
+//! A Strongbox server for clients in other languages: on a free port, with a directory of its own, ended with the test
+//! run.
 
 use crate::run;
 use anyhow::{Context, Result, bail, ensure};

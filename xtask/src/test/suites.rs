@@ -96,7 +96,7 @@ fn start_engines(proof: &mut Proof, wanted: &[Engine]) -> Result<Engines, Verdic
     Ok(engines)
 }
 
-/// Runs a suite as root on the backend `e2b`, whose provider is a server of ours that the suite starts.
+/// Runs a suite as root on the backend `e2b`, whose provider is a Strongbox server that the suite starts.
 pub(super) fn on_e2b(proof: &mut Proof, suite: &str) -> Result<Verdict> {
     if !machine::is_root() {
         return Ok(Verdict::Skipped("not root; run `sudo cargo xtask test` for this part".into()));

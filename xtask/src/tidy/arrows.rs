@@ -11,7 +11,7 @@ enum Sees {
     AllBut(&'static [&'static str]),
 }
 
-/// The arrows. A new crate gets a row here, and whoever adds it draws it in ARCHITECTURE.md too.
+/// The arrows. Add a row for each new crate, and draw it in ARCHITECTURE.md too.
 const ARROWS: &[(&str, Sees)] = &[
     ("box-wire", Sees::Only(&[])),
     ("box-agent", Sees::Only(&["box-wire"])),
@@ -38,8 +38,8 @@ const ARROWS: &[(&str, Sees)] = &[
     ("xtask", Sees::Only(&[])),
 ];
 
-/// External crates that a crate of ours must not pull in by any path. Dev-dependencies do not count: they are not in
-/// what we ship.
+/// External crates that a crate of the workspace must not pull in by any path. Dev-dependencies do not count: they are
+/// not shipped.
 const KEPT_OUT: &[(&str, &[&str])] = &[
     ("box-wire", &["tokio", "rustls", "openssl", "reqwest", "axum"]),
     ("box-e2b-wire", &["tokio", "rustls", "openssl", "reqwest", "axum"]),
@@ -47,8 +47,8 @@ const KEPT_OUT: &[(&str, &[&str])] = &[
     ("box-core", &["axum", "bollard", "rmcp", "rusqlite"]),
 ];
 
-/// External crates that nobody here may use: C libraries for TLS, unmaintained YAML, and a filter library that we
-/// replaced by our own allow-list.
+/// Banned external crates: C libraries for TLS, unmaintained YAML, and a filter library that the allow-list in
+/// `box-host` replaced.
 const BANNED: &[&str] = &["openssl-sys", "aws-lc-sys", "serde_yaml", "libseccomp"];
 
 /// Who depends on whom, by name.

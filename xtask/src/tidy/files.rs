@@ -63,7 +63,7 @@ fn walked(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// `None` for what is not text, and for what was removed but not yet committed.
+/// `None` for binary files, and for files that are removed but not yet committed.
 fn read_text(root: &Path, path: String) -> Option<TextFile> {
     let full_path = root.join(&path);
     if !full_path.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {

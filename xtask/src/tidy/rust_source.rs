@@ -15,8 +15,8 @@ const EMPTY_NAMES: &[&str] = &["utils", "helpers", "common", "misc", "types"];
 /// What must not occur in code, and what to do instead.
 const FORBIDDEN_CODE: &[(&str, &str)] = &[
     ("#[ignore", "a test that does not run proves nothing; skip it at run time with its reason, or remove it"),
-    ("#[allow(", "use #[expect(lint, reason = \"…\")], which complains when it is no longer needed"),
-    ("#![allow(", "use #![expect(lint, reason = \"…\")], which complains when it is no longer needed"),
+    ("#[allow(", "use #[expect(lint, reason = \"…\")], which complains once it becomes unnecessary"),
+    ("#![allow(", "use #![expect(lint, reason = \"…\")], which complains once it becomes unnecessary"),
     ("todo!(", "write it, or leave it out"),
     ("unimplemented!(", "write it, or leave it out"),
     ("dbg!(", "remove it"),

@@ -47,7 +47,7 @@ fn resolve(reference: &str, files: &[TextFile]) -> Result<(), String> {
     let mut candidates =
         files.iter().filter(|file| file.path == path || file.path.ends_with(&format!("/{path}"))).peekable();
     if candidates.peek().is_none() {
-        return Err(format!("`{reference}`: there is no file {path}"));
+        return Err(format!("`{reference}`: {path} does not exist"));
     }
     let test = test.rsplit("::").next().unwrap_or(test);
     candidates.any(|file| names(file, test)).then_some(()).ok_or_else(|| format!("`{reference}`: {path} has no {test}"))
@@ -90,7 +90,7 @@ mod tests {
             | nothing stays | 0 | `faults.rs::nothing_is_left`, `tests/tests/faults.rs::kill-at-create` |\n\
             | fast | 1 | `bench:create` |\n\
             | small | 2 | `create.rs::tests::in_a_module` |\n\
-            Text with `other` backticks is no promise.\n";
+            Text with `other` backticks promises nothing.\n";
         assert_eq!(messages(document), [""; 0]);
     }
 

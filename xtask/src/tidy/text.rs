@@ -31,7 +31,7 @@ fn has_blank_end(line: &str) -> bool {
     line.ends_with([' ', '\t', '\r'])
 }
 
-/// Output of a program that is kept as it was; a licence text that must stay word for word is such a thing too.
+/// Recorded output of a program, or a license text: both must stay byte for byte.
 fn is_recorded(path: &str) -> bool {
     has_extension(path, &["snap"]) || path == "LICENSE"
 }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn blanks_at_the_end_are_refused_except_in_recorded_output() {
         assert_eq!(messages("a.md", "good\nbad \nbad\t\n"), ["a.md:2", "a.md:3"]);
-        assert!(messages("help.snap", "as it was \n").is_empty());
+        assert!(messages("help.snap", "one line \n").is_empty());
     }
 
     #[test]

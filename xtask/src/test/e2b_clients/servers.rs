@@ -19,7 +19,7 @@ const DOMAIN: &str = "e2b_door.domain = 'box.test'\n";
 const OPEN: &str = "journal_mb = 2\nallowed_images = ['localhost/strongbox-test:1']\n\
                     [e2b_door.templates.roomy]\nmemory_mb = 256\ndisk_mb = 512\n";
 
-/// Making a token asks nobody.
+/// Creating a token needs no network.
 const COMMAND_TIME_MAX: Duration = Duration::from_mins(1);
 
 /// The image is a few hundred megabytes.
@@ -45,7 +45,7 @@ impl Servers {
             }
             Ok(())
         })?;
-        let prepared = keys.get(TENANTS[0]).and_then(Value::as_str).context("there is no key")?;
+        let prepared = keys.get(TENANTS[0]).and_then(Value::as_str).context("the first tenant has no key")?;
         prepare(strongbox, &guarded.url("http"), prepared)?;
         let servers = Self { open, guarded };
         let known = json!({"url": servers.guarded.url("http"), "keys": keys});

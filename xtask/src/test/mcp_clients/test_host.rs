@@ -1,4 +1,4 @@
-//! One server of ours with MCP servers from the registries, defined in the ways in which people do it.
+//! A Strongbox server with MCP servers from the registries, defined in all the usual ways.
 
 use super::super::Proof;
 use super::super::server::Server;
