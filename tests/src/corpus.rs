@@ -1,4 +1,4 @@
-//! The attack corpus as types. Keys that nobody here knows are kept, so that a suite can refuse what it cannot check.
+//! The attack corpus as types. Unknown keys are kept, so that a suite can refuse what it cannot check.
 
 use std::collections::BTreeMap;
 

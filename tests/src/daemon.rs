@@ -34,11 +34,11 @@ pub struct Daemon {
 impl Daemon {
     /// Starts an engine and gives it the image of the tests.
     pub fn start(backend: BackendName) -> Result<Self> {
-        let archive = engines::image_archive().context("nobody said where the image is")?;
+        let archive = engines::image_archive().context("the test run provides no image")?;
         let daemon =
             Self { backend, place: private_directory()?, running: Mutex::default(), keeps: AtomicBool::default() };
         daemon.rise()?;
-        let archive = archive.to_str().context("a path that is no text")?;
+        let archive = archive.to_str().context("a path that is not UTF-8")?;
         engines::client(&daemon.address(), &["import", archive, &engines::image()]).context("importing the image")?;
         Ok(daemon)
     }
@@ -76,7 +76,7 @@ impl Daemon {
     pub fn rise(&self) -> Result<()> {
         let mut running = self.running();
         ensure!(running.is_none(), "it runs already");
-        // A socket on which nobody listens any more keeps Podman from starting; whoever starts it is to remove it.
+        // A stale socket keeps Podman from starting.
         let _ = std::fs::remove_file(self.socket());
         let log = File::options().create(true).append(true).open(self.log())?;
         let mut command = if self.backend == BackendName::Docker { self.docker() } else { self.podman()? };
@@ -112,7 +112,8 @@ impl Daemon {
     }
 
     fn podman(&self) -> Result<Command> {
-        let configuration = engines::podman_configuration().context("nobody said how Podman is set up")?;
+        let configuration =
+            engines::podman_configuration().context("the test run provides no configuration of Podman")?;
         let mut command = Command::new("podman");
         command.env("CONTAINERS_CONF", configuration);
         for (option, name) in [("--root", "data"), ("--runroot", "exec"), ("--tmpdir", "tmp")] {
@@ -146,7 +147,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let Some(mut child) = self.running().take() else { return };
-        // One that was waited for is left alone: its number may be somebody else's.
+        // A child that was reaped is left alone: its pid may belong to another process.
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }

@@ -1,4 +1,5 @@
-//! Sandboxes of E2B, as a server of ours has them that a suite starts for itself: where a suite is, nobody else can be reached.
+//! Sandboxes of E2B, made by a Strongbox server that the suite starts for itself: its network namespace reaches no
+//! other.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,10 +21,10 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// Where the server is that a suite has started.
 static ADDRESS: Mutex<Option<String>> = Mutex::new(None);
 
-/// Says that the suite may start a server of ours as the provider.
+/// Tells a suite that it may start a Strongbox server as the provider.
 pub const VARIABLE: &str = "STRONGBOX_TEST_E2B";
 
-/// A server of ours as the provider, with native boxes.
+/// A Strongbox server as the provider, with native boxes.
 #[derive(Debug)]
 pub struct Provider(TestServer);
 
@@ -49,9 +50,9 @@ pub fn url() -> Option<String> {
     ADDRESS.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// What the server at this address holds, as lines of text: sandboxes, whoever they are of.
+/// The sandboxes of all keys on the server at this address, as lines of text.
 pub fn contents(url: &str) -> Vec<String> {
-    // A server that does not answer is told of like something left behind, or nothing would ever be.
+    // A server that does not answer counts as a leftover; otherwise its leftovers would go unnoticed.
     sandboxes(url).unwrap_or_else(|error| vec![format!("e2b does not tell what it holds: {error:#}")])
 }
 

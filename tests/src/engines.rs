@@ -1,4 +1,4 @@
-//! Where the engines of this run are, as whoever started the suite says, and what is in them.
+//! The engines of this test run, as the environment names them, and their content.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -57,7 +57,7 @@ pub fn podman_configuration() -> Option<PathBuf> {
     std::env::var_os("STRONGBOX_TEST_PODMAN_CONFIGURATION").map(PathBuf::from)
 }
 
-/// What an engine holds, as lines of text by kind: containers and volumes, whoever they are of, for only we use it.
+/// Containers and volumes of an engine, with any owner, because only this test run uses it; as lines of text by kind.
 pub fn contents(backend: BackendName) -> Vec<String> {
     if backend == BackendName::E2b {
         return e2b::url().map(|url| e2b::contents(&url)).unwrap_or_default();
@@ -67,7 +67,7 @@ pub fn contents(backend: BackendName) -> Vec<String> {
         all.extend(volumes(&socket)?);
         Ok(all)
     });
-    // An engine that does not answer is told of like something left behind, or nothing would ever be.
+    // An engine that does not answer counts as a leftover; otherwise its leftovers would go unnoticed.
     listed.unwrap_or_else(|error| vec![format!("{backend} does not tell what it holds: {error:#}")])
 }
 
@@ -82,16 +82,16 @@ pub fn inspect(backend: BackendName, id: &str) -> Result<Value> {
     ask(&socket, &format!("/containers/{id}/json"))
 }
 
-/// A container that is none of ours, made by the engine's own program.
+/// A foreign container, made by the engine's own program.
 #[derive(Debug)]
 pub struct Stranger {
     address: String,
     name: String,
 }
 
-/// Starts a container that is none of ours, under a name that looks as if it were.
+/// Starts a foreign container under a name that looks like one of Strongbox.
 pub fn stranger(backend: BackendName, name: &str) -> Result<Stranger> {
-    Stranger::start(place(backend).context("nobody said where the engine is")?, name)
+    Stranger::start(place(backend).context("the test run provides no such engine")?, name)
 }
 
 impl Stranger {
@@ -127,8 +127,8 @@ pub(crate) fn client(address: &str, arguments: &[&str]) -> Result<String> {
 }
 
 fn socket(backend: BackendName) -> Result<PathBuf> {
-    let address = place(backend).with_context(|| format!("nobody said where {backend} is"))?;
-    address.strip_prefix("unix://").map(PathBuf::from).with_context(|| format!("{address} is no socket"))
+    let address = place(backend).with_context(|| format!("the test run provides no {backend}"))?;
+    address.strip_prefix("unix://").map(PathBuf::from).with_context(|| format!("{address} is not a socket"))
 }
 
 /// Every container that the engine at this socket has, as it tells of them.

@@ -85,6 +85,6 @@ fn parse(block: &str) -> Result<Option<Event>> {
     let field =
         |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(|rest| rest.trim_start().to_owned());
     let Some(data) = field("data:") else { return Ok(None) };
-    let data = serde_json::from_str(&data).with_context(|| format!("an event that is no JSON: {data}"))?;
+    let data = serde_json::from_str(&data).with_context(|| format!("an event that is not JSON: {data}"))?;
     Ok(Some(Event { name: field("event:").unwrap_or_default(), id: field("id:").unwrap_or_default(), data }))
 }

@@ -88,7 +88,7 @@ impl Ground {
         self.backend.name()
     }
 
-    /// Who commands of a box are when nobody else was asked for.
+    /// The default user of commands.
     pub fn user(&self) -> User {
         self.backend.workload(User::ROOT)
     }
@@ -251,7 +251,7 @@ impl TestBox {
         Ok(Output { outcome, stdout: stdout.bytes(), stderr: stderr.bytes() })
     }
 
-    /// A request that names no environment of its own gets that of whoever commands of this box are.
+    /// A request without an environment of its own gets that of the default user of this box.
     fn at_home(&self, request: &ExecRequest) -> ExecRequest {
         let mut request = request.clone();
         if request.env == base(User::ROOT) {

@@ -94,7 +94,7 @@ pub fn own_peak_kb() -> Option<u64> {
     kilobytes("/proc/self/status", "VmHWM:")
 }
 
-/// Starts the measurement of [`own_peak_kb`] anew.
+/// Restarts the measurement of [`own_peak_kb`].
 pub fn reset_own_peak() -> Result<()> {
     fs::write("/proc/self/clear_refs", "5").context("resetting the peak of our memory")
 }

@@ -137,7 +137,7 @@ async fn exchange(
     request: hyper::Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the answer, or when nobody reads that any more.
+    // It ends with the response, or when the response is dropped.
     tokio::spawn(connection);
     Ok(sender.send_request(request).await?)
 }
@@ -229,7 +229,7 @@ impl Client {
     /// The sessions that the client sees.
     pub async fn sessions(&self) -> Result<Vec<Value>> {
         let listed = self.get("/v1/sessions").await?.must(200)?;
-        Ok(listed.as_array().context("the list of sessions is no list")?.clone())
+        Ok(listed.as_array().context("the list of sessions is not an array")?.clone())
     }
 }
 

@@ -1,9 +1,9 @@
 //! Puts a whole suite where nothing that it sends can leave the machine, before its first thread starts.
 //!
-//! As root the suite moves to a mount namespace of its own and to a network namespace whose only neighbour is a second
-//! one with the address [`UPSTREAM`], somebody who answers there, and no way out. With `--as-user NAME` it becomes that user afterwards. In both cases
-//! it then executes itself again, so that the suite proper starts with a known environment. A suite that is given engines finds itself in
-//! such namespaces already, together with them.
+//! As root the suite moves to a mount namespace of its own and to a network namespace whose only neighbor is a second
+//! one with the address [`UPSTREAM`], where a server answers, and no route beyond. With `--as-user NAME` it becomes
+//! that user afterwards. In both cases it then executes itself again, so that the suite proper starts with a known
+//! environment. A suite that is given engines is started in such namespaces, together with them.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
@@ -24,10 +24,10 @@ pub const SECOND_ADDRESS: &str = "203.0.113.1";
 /// The address of the far end of our only network link.
 pub const UPSTREAM: &str = "198.51.100.7";
 
-/// Where somebody answers there.
+/// The port of the server there.
 pub const UPSTREAM_PORT: u16 = 4242;
 
-/// Says that this process is to be that somebody.
+/// Turns this process into that server.
 const BE_UPSTREAM: &str = "--be-upstream";
 
 /// Where a backend that root runs keeps what it knows of living boxes. The suite has one of its own.
@@ -39,7 +39,7 @@ pub const SECRET_VARIABLE: &str = "STRONGBOX_TEST_API_KEY_SECRET";
 /// Says that the network namespace is an isolated one with an upstream.
 const NETWORK_VARIABLE: &str = "STRONGBOX_TEST_NETNS";
 
-/// Says that the suite was started in namespaces that it shares with nobody but engines of its own, which must see what it sees.
+/// Tells the suite that it was started in the namespaces of private engines, which must see the same files.
 const ENGINE_HOST_VARIABLE: &str = "STRONGBOX_TEST_HOUSE";
 
 /// Whether traffic of boxes cannot leave the machine.
@@ -73,13 +73,13 @@ pub fn prepare() -> Result<Vec<String>> {
     Err(again.exec()).context("starting the suite again in its place")
 }
 
-/// Says a word to whoever comes, for good.
+/// Sends one word to every client, forever.
 fn be_upstream() -> Result<Vec<String>> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, UPSTREAM_PORT)).context("listening upstream")?;
     for mut stream in listener.incoming().flatten() {
         let _ = stream.write_all(b"upstream");
     }
-    bail!("nobody comes any more")
+    bail!("the listener ended")
 }
 
 fn take_user(arguments: &mut Vec<String>) -> Result<Option<User>> {
@@ -117,7 +117,8 @@ fn enter_namespaces(user: Option<&User>) -> Result<bool> {
     Ok(true)
 }
 
-/// Covers the run directory with an empty one, so that nothing of other instances is seen and nothing of ours stays.
+/// Mounts an empty directory over the run directory, so that files of other instances are hidden and those of this run
+/// vanish.
 fn own_run_directory() -> Result<()> {
     match rustix::fs::mkdir(RUN_DIRECTORY, rustix::fs::Mode::RWXU) {
         Ok(()) | Err(rustix::io::Errno::EXIST) => {}
@@ -190,7 +191,7 @@ impl User {
                 return Ok(Self { name: name.to_owned(), uid: uid.parse()?, gid: gid.parse()?, home: home.to_owned() });
             }
         }
-        bail!("there is no user {name}; create it with: useradd --create-home {name}")
+        bail!("user {name} does not exist; create it with: useradd --create-home {name}")
     }
 
     fn become_it(self, again: &mut Command) -> Result<()> {

@@ -118,7 +118,7 @@ impl PendingCall {
         Ok(())
     }
 
-    /// Tells the server that nobody waits any more.
+    /// Tells the server that the client no longer waits.
     pub async fn cancel(self, reason: &str) -> Result<()> {
         Ok(self.0.cancel(Some(reason.to_owned())).await?)
     }

@@ -30,7 +30,7 @@ pub struct StateDirectory {
     before: Leaks,
 }
 
-/// What a server is told when it is started.
+/// Arguments for the start of a server.
 #[derive(Debug, Clone, Default)]
 pub struct Orders {
     /// More options of the command line.
@@ -245,7 +245,7 @@ impl Client {
         self.0.request(method.as_str(), &format!("/v1/{path}"))
     }
 
-    /// Sends a request and returns the whole answer. Fails when there is no answer.
+    /// Sends a request and returns the whole answer. A missing answer is an error.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer> {
         let request = self.request(&method, path);
         let answer = if let Some(body) = body { request.json(body) } else { request }.send().await?;
@@ -335,7 +335,7 @@ impl Client {
     }
 }
 
-/// The names below a directory that hold boxes, for comparing with the sessions that are told of.
+/// The names below a directory that hold boxes, to compare with the listed sessions.
 pub fn boxes_on_file(state: &Path) -> Vec<String> {
     let mut found: Vec<String> = leaks::places(state)
         .iter()

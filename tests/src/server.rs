@@ -232,7 +232,7 @@ impl TestServer {
         String::from_utf8_lossy(&std::fs::read(self.log_file()).unwrap_or_default()).into_owned()
     }
 
-    /// Writes the configuration file anew and has the running server read it.
+    /// Replaces the configuration file and has the running server read it.
     pub fn reload(&self, config: &str) -> Result<()> {
         self.write_config(config)?;
         self.signal(Signal::HUP)
@@ -354,7 +354,7 @@ impl TestServer {
         lines[lines.len().saturating_sub(5)..].join(" / ")
     }
 
-    /// What is left when a case failed: nobody may wait for it, so this blocks.
+    /// Removes what a failed case left. It blocks, because `drop` cannot wait asynchronously.
     fn clear(&mut self) -> Result<()> {
         let alive = self.is_alive()?;
         let mut running = match self.running.take().filter(|_| alive) {
@@ -374,7 +374,7 @@ impl Drop for TestServer {
         let untouched =
             self.running.is_none() && leaks::files(self.state.path()).iter().all(|name| !name.contains(".db-"));
         if !untouched {
-            // The failure of the case is told; this is only tidying up after it.
+            // The failure of the case is already reported; this only tidies up.
             let _ = self.clear();
         }
     }

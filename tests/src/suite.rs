@@ -216,7 +216,7 @@ impl Suite {
         self.selection.backends()
     }
 
-    /// Prints a line that is no result.
+    /// Prints a line that is not a result.
     pub fn say(&self, line: &str) {
         if !self.selection.list {
             println!("{line}");

@@ -18,7 +18,7 @@ pub fn loopback_up() -> io::Result<()> {
     // SAFETY: no memory is involved.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     check(socket)?;
-    // SAFETY: the descriptor was made just now and nobody else owns it.
+    // SAFETY: the descriptor was opened by the call above and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     // SAFETY: an all-zero ifreq is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -32,7 +32,8 @@ pub fn loopback_up() -> io::Result<()> {
 
 /// Starts this program once more, with one argument, in a network namespace of its own. It dies with this thread.
 ///
-/// It runs as whoever we are about to become: the kernel lets a dying parent signal only what it could signal itself.
+/// It runs as the user that the parent is about to become: the kernel lets a dying parent signal only what it could
+/// signal itself.
 pub fn network_holder(argument: &str, user: Option<(u32, u32)>) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -5,7 +5,7 @@ use box_core::BackendName;
 
 use crate::suite::skip;
 
-/// A difference that is known, has a reason, and is told wherever it makes a case another one.
+/// A known difference between backends, with its reason, which is shown wherever it changes a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Difference {
     /// A directory or a tar file of the host cannot be the root of a box.
@@ -20,19 +20,19 @@ pub enum Difference {
     UnboundedDisk,
     /// Only some of the usual places can be written.
     FewerWorkPlaces,
-    /// The files of the root belong to somebody else than the workload.
+    /// The files of the root belong to another user than the workload.
     ForeignRoot,
     /// The workload sees how many descriptors the agent has, but not what they are.
     ListedAgent,
     /// What a box sees of the host is a copy, carried in before a command and out after it.
     CopiedMounts,
-    /// How large a box is was decided by somebody else.
+    /// The provider decides the size of a box.
     SizeOfProvider,
     /// The machine of a box is the provider's, and so is what of it can be seen.
     MachineOfProvider,
     /// A box that is stopped loses its streams.
     PauseEndsStreams,
-    /// What commands with a journal wrote is kept in the box, and nobody but its agent can be asked for it.
+    /// The journal of a command is inside the box, and only the box's agent can read it.
     JournalInBox,
     /// A box cannot be saved, nor made from a saved one.
     NeverSaved,
@@ -61,13 +61,13 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         Difference::OneUser,
         &[BackendName::Docker, BackendName::Podman, BackendName::Nsjail],
         Who::Everybody,
-        "the agent has no capability in a house that others made, and so cannot become somebody else",
+        "the agent has no capability in a container that an engine made, and so cannot change its user",
     ),
     (
         Difference::NamelessUser,
         &[BackendName::Docker, BackendName::Podman],
         Who::Everybody,
-        "an image has accounts of its own, and the workload's number is nobody's, so that it is nobody's on the host either",
+        "an image has accounts of its own, and the workload's id is in no account, neither there nor on the host",
     ),
     (
         Difference::SeparateStorage,
@@ -91,7 +91,7 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         Difference::FewerWorkPlaces,
         &[BackendName::Docker, BackendName::Podman],
         Who::Everybody,
-        "the root of an image is read-only but for /workspace, /tmp and /dev/shm",
+        "the root of an image is read-only except /workspace, /tmp and /dev/shm",
     ),
     (
         Difference::ListedAgent,
@@ -103,7 +103,7 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         Difference::ForeignRoot,
         &[BackendName::Docker, BackendName::Podman],
         Who::Everybody,
-        "the files of an image belong to its root, and nobody in a container is root",
+        "the files of an image belong to its root, and commands in a container never run as root",
     ),
     (
         Difference::SharedAccount,
@@ -122,7 +122,7 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         Difference::OneUser,
         &[BackendName::E2b],
         Who::Everybody,
-        "the agent gives up everything that root of the sandbox has, and so cannot become somebody else",
+        "the agent gives up everything that root of the sandbox has, and so cannot change its user",
     ),
     (
         Difference::ForeignRoot,
@@ -140,7 +140,7 @@ const KNOWN: &[(Difference, &[BackendName], Who, &str)] = &[
         Difference::FewerWorkPlaces,
         &[BackendName::E2b],
         Who::Everybody,
-        "the root of a template is left to its root but for /workspace and /tmp",
+        "the root of a template belongs to its root user except /workspace and /tmp",
     ),
     (
         Difference::CopiedMounts,

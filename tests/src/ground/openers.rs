@@ -53,7 +53,7 @@ fn settings(name: BackendName) -> Result<EngineSettings> {
 }
 
 fn place(name: BackendName) -> Result<String> {
-    engines::place(name).with_context(|| format!("nobody said where {name} is"))
+    engines::place(name).with_context(|| format!("the test run provides no {name}"))
 }
 
 /// The part of a state directory that is this backend's own.
