@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
 /// A small root file system around a static busybox.
 pub(crate) fn busybox_root(ground: &Ground) -> Result<PathBuf> {
     let Some(busybox) = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists()) else {
-        return skip("there is no busybox here; install busybox-static");
+        return skip("busybox is missing; install busybox-static");
     };
     let root = ground.mount_source()?;
     for directory in ["bin", "etc", "proc", "sys", "dev", "tmp", "workspace", "root", "usr"] {
@@ -110,7 +110,7 @@ async fn a_box_keeps_the_tree_of_its_image(ground: Arc<Ground>) -> Result<()> {
     images.gc().await?;
     ensure!(one.check("cat /etc/os-release").await? == "ID=tiny", "the tree was taken from under a box");
     ground.clear().await?;
-    ensure!(images.gc().await? > 0, "nobody stood on the tree, and it stayed");
+    ensure!(images.gc().await? > 0, "no box used the tree, and it stayed");
     let left = cached(&ground);
     ensure!(left.is_empty(), "something of the image is left: {left:?}");
     Ok(())
@@ -133,7 +133,7 @@ async fn an_image_is_never_changed(ground: Arc<Ground>) -> Result<()> {
 async fn an_image_that_is_none_is_refused(ground: Arc<Ground>) -> Result<()> {
     let place = ground.mount_source()?;
     let junk = place.join("junk.tar");
-    fs::write(&junk, "this is no archive at all".repeat(100))?;
+    fs::write(&junk, "this is not an archive".repeat(100))?;
     let file = place.join("file");
     fs::write(&file, "")?;
     let bad = [

@@ -1,4 +1,4 @@
-//! Execs whose output is kept, and which outlive whoever asked for them.
+//! Execs whose output is kept, and which outlive their callers.
 
 mod held;
 mod kept;
@@ -102,7 +102,7 @@ async fn all_who_are_attached_see_the_end(ground: Arc<Ground>) -> Result<()> {
     }
     let (mut reader, _writer) = kept.attach(&request.id).await?;
     refused(reader.next().await, RefusalCode::OutOfProcesses, "16")?;
-    // One that leaves makes room, and harms nobody.
+    // A reader that leaves makes room, and the others go on.
     drop(readers.remove(3));
     readers.push(kept.attach_when_possible(&request.id).await?);
     kept.one.check("touch /workspace/go").await?;

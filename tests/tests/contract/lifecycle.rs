@@ -263,7 +263,7 @@ async fn with_network(ground: &Ground, spec: BoxSpec) -> Result<TestBox> {
     ground.make(&spec).await
 }
 
-/// Processes of this machine that are in a network namespace or keep it open, but for ours.
+/// Other processes of this machine that are in a network namespace or keep it open.
 fn holders(namespace: &str) -> Vec<host::Process> {
     let leads_there = |path: PathBuf| fs::read_link(path).is_ok_and(|target| target == Path::new(namespace));
     let holds = |process: &host::Process| {

@@ -60,7 +60,7 @@ async fn guarantees_name_every_dimension_with_a_reason(ground: Arc<Ground>) -> R
     }
     if ground.differs(Difference::MachineOfProvider) {
         let hard = one.handle.guarantees.iter().find(|guarantee| guarantee.level == Level::Hard);
-        ensure!(hard.is_none(), "nobody here can know that {hard:?}");
+        ensure!(hard.is_none(), "this host cannot verify {hard:?}");
         return Ok(());
     }
     for always in [Dimension::Network, Dimension::Rootfs, Dimension::Syscalls, Dimension::DiskBytes] {
@@ -390,7 +390,7 @@ async fn buffers_of_sockets_count_as_memory(ground: Arc<Ground>) -> Result<()> {
     Ok(())
 }
 
-/// A lease on a file makes every open wait until it is given back, for up to 45 seconds each time.
+/// A lease on a file makes every open wait until the holder releases it, for up to 45 seconds each time.
 async fn no_lease_makes_the_host_wait(ground: Arc<Ground>) -> Result<()> {
     ground.unless(Difference::CopiedMounts)?;
     let source = ground.mount_source()?;

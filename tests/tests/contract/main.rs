@@ -1,8 +1,9 @@
 //! What every backend must do, as one list of cases that is expanded over the backends.
 //!
-//! `contract [NAME…]` runs the cases whose name holds one of the words; `--list` prints the names; `--backend NAME`, which may be
-//! given several times, chooses backends, and without it those are tested that are here; as root, `--as-user NAME` runs everything as
-//! that user. After each case the machine must be as it was before. The last thing that is told is a table of cases by backends.
+//! `contract [NAME…]` runs the cases whose name contains one of the words; `--list` prints the names; `--backend NAME`,
+//! which may be given several times, chooses backends, and without it those are tested that work on this machine; as
+//! root, `--as-user NAME` runs everything as that user. After each case the machine must be in its previous state. The
+//! last output is a table of cases by backends.
 
 mod backends;
 mod confinement;
@@ -112,7 +113,7 @@ fn all() -> Vec<ContractCase> {
     parts.into_iter().flatten().collect()
 }
 
-/// Runs a case, ends what it left alive, and holds that nothing stays: the case's own failure is told first.
+/// Runs a case, ends what it left alive, and checks that nothing stays. The case's own failure takes precedence.
 async fn on_fresh_ground(ground: Ground, case: fn(Arc<Ground>) -> CaseFuture) -> Result<()> {
     let ground = Arc::new(ground);
     let before = ground.leaks();

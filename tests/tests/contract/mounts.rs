@@ -204,7 +204,7 @@ async fn another_user_of_a_box_learns_whose_files_a_mount_takes(ground: Arc<Grou
     }
     let source = ground.mount_source()?;
     fs::set_permissions(&source, fs::Permissions::from_mode(0o777))?;
-    let profile = Profile::built_in("e2b").context("there is no profile e2b")?;
+    let profile = Profile::built_in("e2b").context("the profile e2b is missing")?;
     let mounts = vec![mount(&source, "/mnt/data", MountMode::Rw)?];
     let one = ground.make(&BoxSpec { network: Network::Off, mounts, ..profile.spec() }).await?;
     let op = FileOp::MakeDirectory { path: "/mnt/data/new".parse()?, exclusive: true };
@@ -296,11 +296,11 @@ async fn no_root_of_a_box_leaves_rights_of_root_in_a_tree_of_root(ground: Arc<Gr
     let place = source.join("place");
     fs::create_dir(&place)?;
     fs::set_permissions(&place, fs::Permissions::from_mode(0o2777))?;
-    let profile = Profile::built_in("e2b").context("there is no profile e2b")?;
+    let profile = Profile::built_in("e2b").context("the profile e2b is missing")?;
     let given = given(&ground)?;
     let mounts = vec![mount(&source, "/mnt/data", MountMode::Rw)?, given.clone()];
     let one = ground.make(&BoxSpec { network: Network::Off, mounts, ..profile.spec() }).await?;
-    // Without cgroups there is no `sudo`.
+    // Without cgroups `sudo` does not exist.
     let has_sudo = one.handle.guarantees.level(Dimension::Kill) >= Level::Hard;
     let callers: [(&[&str], Account); 3] = [(&[], Account::User), (&[], Account::Root), (&["sudo"], Account::User)];
     for (before, account) in callers.into_iter().filter(|(before, _)| has_sudo || before.is_empty()) {

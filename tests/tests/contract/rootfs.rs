@@ -38,7 +38,7 @@ async fn a_read_only_root_is_read_only(ground: Arc<Ground>) -> Result<()> {
 async fn a_writable_root_is_writable_and_private(ground: Arc<Ground>) -> Result<()> {
     let one = ground.make(&BoxSpec { read_only_rootfs: false, ..Profile::default().spec() }).await?;
     let name = format!("strongbox-probe-{}", std::process::id());
-    // Of an image of others, somebody who is not its root can only change what is open to all.
+    // In a foreign image a user other than its root can only change world-writable directories.
     let is_foreign = ground.differs(Difference::ForeignRoot);
     let places: &[&str] = if is_foreign { &["/var/tmp"] } else { &["/opt", "/usr/bin", "/usr/local", "/etc"] };
     for directory in places {

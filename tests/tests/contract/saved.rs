@@ -157,7 +157,7 @@ async fn set_id_files_that_were_saved_do_not_leave_the_box(ground: Arc<Ground>) 
 }
 
 fn capable() -> Result<BoxSpec> {
-    let profile = Profile::built_in("e2b").context("there is no profile e2b")?;
+    let profile = Profile::built_in("e2b").context("the profile e2b is missing")?;
     Ok(BoxSpec { network: Network::Off, home: HOME.parse()?, ..profile.spec() })
 }
 

@@ -111,7 +111,7 @@ async fn made_with(ground: &Ground, mut spec: BoxSpec, level: Level) -> Result<(
     Ok((one, why))
 }
 
-/// What the next box of a directory is told, or why it gets none: a box that writes as root is refused.
+/// The warning that the next box of a directory gets, or why it gets none: a box that writes as root is refused.
 async fn warned(ground: &Ground, source: &Path) -> Result<String> {
     let spec = with(vec![mount(source, "/workspace", MountMode::Rw)?]);
     if !is_root() {

@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<crate::ContractCase> {
 }
 
 fn capable() -> Result<BoxSpec> {
-    let profile = Profile::built_in("e2b").context("there is no profile e2b")?;
+    let profile = Profile::built_in("e2b").context("the profile e2b is missing")?;
     Ok(BoxSpec { network: Network::Off, home: HOME.parse()?, ..profile.spec() })
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn run_as(one: &TestBox, account: Account, line: &str) -> Resul
     Ok(one.run(&line_of(account, line)).await?)
 }
 
-/// Runs a line as somebody; it must succeed.
+/// Runs a line as an account; it must succeed.
 pub(crate) async fn check_as(one: &TestBox, account: Account, line: &str) -> Result<String> {
     let output = run_as(one, account, line).await?;
     ensure!(
@@ -74,7 +74,7 @@ pub(crate) async fn check_as(one: &TestBox, account: Account, line: &str) -> Res
     Ok(output.text())
 }
 
-/// Runs Python as somebody; it must say nothing, for everything that it says is a complaint.
+/// Runs Python as an account; every line that it prints is a complaint.
 async fn quiet_as(one: &TestBox, account: Account, program: &str) -> Result<()> {
     let told = check_as(one, account, &format!("python3 - <<'END'\n{PRELUDE}{program}\nEND")).await?;
     ensure!(told.is_empty(), "{told}");
@@ -110,7 +110,7 @@ fn told_set(one: &TestBox) -> Result<u64> {
     let list = list.with_context(|| format!("what root has is not told: {why}"))?;
     let named = |name: &str| RootCapability::ALL.into_iter().find(|capability| capability.as_str() == name);
     list.split(", ").try_fold(0, |set, name| {
-        Ok(set | 1 << named(name).with_context(|| format!("{name} is no capability of ours"))?.number())
+        Ok(set | 1 << named(name).with_context(|| format!("{name} is an unknown capability"))?.number())
     })
 }
 

@@ -64,7 +64,7 @@ async fn as_soon_as_there_is_a_token_everybody_needs_one(door: &mut Door) -> Res
     // The command returns after the server has reloaded.
     door.client.get("/v1/status").await?.refused(401, "unauthorized")?;
     let known = door.client.with_token(&token);
-    ensure!(known.sessions().await?.len() == 1, "the default tenant is the one of before");
+    ensure!(known.sessions().await?.len() == 1, "the default tenant is the earlier one");
     for (method, path) in [
         ("GET", "/v1/health"),
         ("GET", "/v1/backend"),
@@ -273,7 +273,7 @@ async fn idle_strangers_lock_no_caller_out(door: &mut Door) -> Result<()> {
         for _ in 0..STRANGERS {
             let mut stranger = TcpStream::connect(address).await?;
             stranger.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
-            ensure!(stranger.read(&mut [0; 512]).await? > 0, "a stranger is told of the server's health");
+            ensure!(stranger.read(&mut [0; 512]).await? > 0, "the health route answers a stranger");
             held.push_back(stranger);
             if held.len() > STRANGERS_AT_ONCE {
                 held.pop_front();

@@ -157,7 +157,7 @@ async fn what_is_no_http_is_refused(door: &mut Door) -> Result<()> {
     Ok(())
 }
 
-/// Opens a conversation with a command that repeats what it is told.
+/// Opens a conversation with a command that repeats its input.
 async fn conversation(door: &Door) -> Result<Socket> {
     let mut socket = Socket::open(door.server.url()?, "/v1/sessions/one/exec/ws", &[]).await?;
     socket.text(json!({ "cmd": "cat" }).to_string()).await?;
@@ -208,7 +208,7 @@ async fn frames_that_are_too_large_end_the_conversation(door: &mut Door) -> Resu
 async fn frames_that_are_no_text_or_no_protocol_end_the_conversation(door: &mut Door) -> Result<()> {
     let mask = [0; 4];
     let table: [(&str, Vec<u8>, u16); 6] = [
-        ("a text that is no UTF-8", [&[0x81, 0x82][..], &mask, &[0xff, 0xfe]].concat(), 1007),
+        ("a text that is not UTF-8", [&[0x81, 0x82][..], &mask, &[0xff, 0xfe]].concat(), 1007),
         ("a reserved opcode", [&[0x83, 0x80][..], &mask].concat(), 1002),
         ("a reserved bit", [&[0xc1, 0x80][..], &mask].concat(), 1002),
         ("a long ping", [&[0x89, 0xfe, 0x00, 0x7e][..], &mask, &[0; 126]].concat(), 1002),

@@ -29,7 +29,7 @@ pub(crate) fn refused(what: &str, answer: &Answer) -> Result<()> {
     Ok(())
 }
 
-/// Holds that nothing was made, and that somebody else is served.
+/// Holds that nothing was created, and that other callers are served.
 pub(crate) async fn unharmed(door: &Door, what: &str) -> Result<()> {
     ensure!(door.client.sessions().await?.is_empty(), "{what} made a session");
     ensure!(door.client.get("/healthz").await?.status == 200, "{what}");

@@ -1,4 +1,4 @@
-//! Lifetimes and numbers: what expires, what is kept, and what is said when there is no room.
+//! Lifetimes and limits: what expires, what stays, and the answer when a limit is reached.
 
 use std::io::Write;
 
@@ -32,7 +32,7 @@ async fn an_idle_session_expires_and_a_used_one_does_not(door: &mut Door) -> Res
     let idle = client.create("idle", &json!({ "ttl_sec": 1 })).await?;
     ensure!(idle["expires_at"].is_string() && idle["ttl_sec"] == 1, "{idle}");
     eventually("the end of the idle session", || async {
-        // Listing is no use.
+        // Listing does not count as use.
         let gone = client.sessions().await?.iter().all(|session| session["session_id"] != "idle");
         Ok(gone.then_some(()))
     })
@@ -160,7 +160,7 @@ async fn making_one_session_delays_no_other(door: &mut Door) -> Result<()> {
     client.delete("/v1/sessions/quick").await?.must(200)?;
     let (unfinished, still) = (!slow.is_finished(), state().await?);
     ensure!(unfinished && still.as_deref() == Some("creating"), "the image was not wide enough to tell: {still:?}");
-    // It is no usable system, which is told; what matters here is that it took its time.
+    // The image is not a usable system, so an error is fine; what matters here is that the request took its time.
     let answer = slow.await??;
     ensure!(answer.status == 201 || answer.json["error"]["field"] == "image", "{answer:?}");
     Ok(())

@@ -97,7 +97,7 @@ fn tried_by(name: &str, left_out: &str) -> Result<String> {
     let mut known = crate::all()
         .into_iter()
         .flat_map(|(group, cases)| cases.into_iter().map(move |case| format!("{group}/{}", case.name)));
-    ensure!(known.any(|known| known == name), "there is no case {name}");
+    ensure!(known.any(|known| known == name), "unknown case {name}");
     Ok(if left_out.is_empty() { format!("see {name}") } else { format!("see {name}; not tried: {left_out}") })
 }
 
@@ -166,7 +166,7 @@ fn variants(case: &CorpusCase, door: &Door) -> Result<Vec<(String, Vec<u8>)>> {
         let told = variant.to_string();
         let fields = variant.get("extra_field").unwrap_or(&variant);
         let mut body = if case.run["op"] == "exec" { json!({ "cmd": "true" }) } else { json!({}) };
-        for (name, value) in fields.as_object().with_context(|| format!("{told} is no object"))? {
+        for (name, value) in fields.as_object().with_context(|| format!("{told} is not an object"))? {
             let name = if name == "mode" { "host_path_mode" } else { name };
             body[name] = value.clone();
         }

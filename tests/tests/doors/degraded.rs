@@ -27,8 +27,8 @@ pub(crate) fn own_servers() -> Vec<Case> {
     ]
 }
 
-/// What connects boxes to the network is not installed: the server says so at its start, and a client of E2B is told the fix and
-/// not to try again.
+/// The program that connects boxes to the network is not installed: the server reports that at its start, and a client
+/// of E2B gets the fix and no hint to try again.
 async fn a_machine_without_a_way_out() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return box_tests::suite::skip("only root can hide programs of the machine".to_owned());
@@ -71,7 +71,7 @@ async fn an_engine_that_says_nothing() -> Result<()> {
     server.finish().await
 }
 
-/// Boxes are native, but for those of a profile whose engine nobody runs.
+/// Boxes are native, except those of a profile whose engine is not running.
 const ELSEWHERE: &str = "backend = \"native\"\n[docker]\naddress = \"unix:///nonexistent/docker.sock\"\n\
     [profiles.elsewhere]\nbackend = \"docker\"\n";
 

@@ -91,11 +91,11 @@ macro_rules! case {
 }
 pub(crate) use {case, cases};
 
-/// A server and somebody who may come in.
+/// A server and an admitted client.
 pub(crate) struct Door {
     /// The server.
     pub(crate) server: TestServer,
-    /// Somebody who may come in.
+    /// A client that is admitted.
     pub(crate) client: Client,
 }
 
@@ -157,7 +157,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
     ]
 }
 
-/// Runs a case, then ends the server with everything in it: the case's own failure is told first.
+/// Runs a case, then ends the server with everything in it. The case's own failure takes precedence.
 async fn on_fresh_server(case: DoorCase) -> Result<()> {
     let server = TestServer::start_with(case.options).await?;
     let client = server.client()?;

@@ -1,4 +1,4 @@
-//! MCP servers, as far as they need no box: what is defined, by whom, and what is told of it. Those that run have a suite of their own.
+//! MCP servers without boxes: definitions, their owners, and views of them. Running servers have a suite of their own.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -165,7 +165,7 @@ fn tools_in(session: &str) -> [(&'static str, Value); 3] {
     .map(|(tool, parameters)| (tool, json!({"parameters": parameters, "query": query})))
 }
 
-/// What a tool of ours answers.
+/// The structured result of one of the server's own tools.
 async fn told(mcp: &Mcp, tool: &str, arguments: Value) -> Result<Value> {
     Ok(mcp.result(tool, arguments).await?["structuredContent"].clone())
 }

@@ -9,7 +9,7 @@ use crate::langbot::client::{Rpc, spec, with};
 use crate::locks::{e2b, e2b_start};
 use crate::{Door, DoorCase, case};
 
-/// Boxes with little memory, whoever asks for them.
+/// Boxes with little memory, for all callers.
 const SMALL: &str = "\
 default_profile = 'small'
 [profiles.small]

@@ -206,7 +206,7 @@ async fn a_deadline_of_an_old_client_ends_its_session(door: &mut Door) -> Result
 async fn an_image_that_nobody_knows_is_taken_from_old_clients_only(door: &mut Door) -> Result<()> {
     let client = &door.client;
     let made = client.post("/v1/sessions/old", &alpine("old")).await?.must(201)?;
-    ensure!(made["image"] == "alpine:latest", "it is told as it was asked: {made}");
+    ensure!(made["image"] == "alpine:latest", "the name is repeated verbatim: {made}");
     let refused = client.post("/v1/sessions/ours", &json!({ "image": "alpine:latest" })).await?;
     refused.refused(400, "validation_error")?;
     Ok(())

@@ -71,7 +71,7 @@ async fn what_a_profile_locks_wins_over_the_caller(door: &mut Door) -> Result<()
     ensure!(tried["stdout"] == "1\n", "only a loopback: {tried}");
     ensure!(std::fs::read_dir(&work)?.next().is_none(), "the workspace was written to");
     let again = door.client.post("/v1/sessions/s", &greedy).await?;
-    ensure!(again.header("strongbox-created") == "existing", "what is locked is no conflict: {again:?}");
+    ensure!(again.header("strongbox-created") == "existing", "a locked value does not conflict: {again:?}");
     door.client.patch("/v1/sessions/s", &json!({ "ttl_sec": 100_000 })).await?.refused(409, "conflict")?;
     Ok(())
 }
@@ -259,7 +259,7 @@ async fn unknown_profiles() -> Result<()> {
     }
     let server = TestServer::prepare(ServerOptions::configured("[profiles.gone]\n"))?;
     server.token(&["--name", "t", "--profile", "gone"])?;
-    // Nobody hears the signal: the server does not run yet.
+    // The signal does nothing: the server does not run yet.
     drop(server.reload(""));
     let said = server.fails_to_start().await?;
     ensure!(said.contains("bound to") && said.contains("network_basic") && said.contains("token revoke"), "{said}");

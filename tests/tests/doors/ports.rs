@@ -151,7 +151,7 @@ async fn a_page_of_a_box_is_nobodys_page(door: &mut Door) -> Result<()> {
         ensure!(!answer.headers.contains_key(gone), "{gone} came through");
     }
     ensure!(answer.header("x-end") == "1");
-    // What such a page sends comes from nobody, and is refused, at our own routes as at those of the box.
+    // Such a page sends an opaque origin, which is refused by this server's own routes and by those of the box.
     for path in ["/v1/sessions", &format!("{BASE}/8000/x")] {
         let answer = client.request("POST", path).header("origin", "null").send().await?;
         ensure!(answer.status == 403, "{path}: {answer:?}");
@@ -180,13 +180,13 @@ async fn what_cannot_be_reached_is_told_apart(door: &mut Door) -> Result<()> {
     client.create("one", &json!({})).await?;
     let closed = client.get(&format!("{BASE}/9999/x")).await?.refused(502, "port_closed")?;
     ensure!(closed["message"].as_str().is_some_and(|text| text.matches("9999").count() == 1), "{closed}");
-    client.get("/v1/sessions/nobody/ports/80/").await?.refused(404, "session_not_found")?;
+    client.get("/v1/sessions/missing/ports/80/").await?.refused(404, "session_not_found")?;
     for bad in ["0", "65536", "http", "%20"] {
         let error = client.get(&format!("{BASE}/{bad}/")).await?.refused(400, "validation_error")?;
         ensure!(error["field"] == "port", "{error}");
     }
     let errors = client.get("/v1/errors").await?.must(200)?;
-    ensure!(!errors.to_string().contains("9999"), "whoever waits for a port does not fill the list: {errors}");
+    ensure!(!errors.to_string().contains("9999"), "closed ports do not fill the list: {errors}");
     Ok(())
 }
 

@@ -216,7 +216,7 @@ async fn a_process_is_fed_by_attach_and_replayed_from_a_cursor(door: &mut Door) 
     Ok(())
 }
 
-/// Much more than any pipe holds, and nobody who reads it.
+/// Much more output than any pipe holds, and no reader.
 async fn a_process_without_a_reader_never_stands_still(door: &mut Door) -> Result<()> {
     let client = &door.client;
     let line = "head -c 50000000 /dev/zero; head -c 50000000 /dev/zero >&2; echo over > /workspace/over";
@@ -299,7 +299,7 @@ async fn a_second_relay_that_takes_over_goes_on_where_the_first_stopped(door: &m
     first.text("a").await?;
     ensure!(first.line().await? == "a");
     let mut second = Socket::open(&url, &format!("{path}?takeover=true"), &[]).await?;
-    ensure!(first.next().await? == Said::Closed(Some(4409)), "the first is told");
+    ensure!(first.next().await? == Said::Closed(Some(4409)), "the first is closed with a reason");
     second.text("b").await?;
     ensure!(second.line().await? == "b", "and nothing is repeated");
     second.vanish();

@@ -49,7 +49,7 @@ async fn a_workspace_that_holds_too_much_lets_nothing_start(door: &mut Door) -> 
     let exec = with(&session, "cmd", "touch /workspace/started");
     told(&client.post("/v1/sessions/one/exec", &exec).await?.refused(507, "quota_exceeded")?, "before")?;
     ensure!(client.sessions().await?.is_empty(), "a box was made for a command that cannot be started");
-    // Making the session is no execution: it is how one gets at the files.
+    // Creating the session runs no command: it is how one gets at the files.
     let made = client.create("one", &session).await?;
     let guarantee = |name: &str| {
         let all = made["guarantees"].as_array().cloned().unwrap_or_default();
@@ -129,7 +129,7 @@ async fn what_leaves_too_much_gets_no_result_and_its_session_goes(door: &mut Doo
         told(&error, "during")?;
         client.delete(&format!("/v1/sessions/{id}")).await?.must(200)?;
     }
-    anyhow::bail!("no command of fifty ended before somebody looked")
+    anyhow::bail!("none of fifty commands ended before the first check")
 }
 
 async fn too_many_files_are_too_much(door: &mut Door) -> Result<()> {
@@ -151,7 +151,7 @@ async fn what_a_command_left_behind_cannot_fill_the_workspace_either(door: &mut 
     let client = &door.client;
     client.create("one", &session).await?;
     if client.get("/v1/sessions/one/stats").await?.must(200)?["pids"].is_null() {
-        return box_tests::suite::skip("processes are not counted here, so nobody knows that one was left behind");
+        return box_tests::suite::skip("processes are not counted here, so a leftover one goes unnoticed");
     }
     let leave = "(while [ ! -e /workspace/go ]; do sleep 0.1; done; head -c 3000000 /dev/zero > /workspace/large; \
                  sleep 1000) > /dev/null 2>&1 &";

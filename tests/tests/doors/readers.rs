@@ -1,4 +1,4 @@
-//! Those who open a stream and never read it hurt nobody else.
+//! Clients that open a stream and never read it do not affect others.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;

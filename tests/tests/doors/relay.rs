@@ -1,4 +1,4 @@
-//! The line relay when there are several clients: who waits, who is told, who takes over, and how it ends.
+//! The line relay with several clients: who waits, who is refused, who takes over, and how it ends.
 
 use anyhow::{Context, Result, ensure};
 use box_tests::http::Client;
@@ -32,7 +32,7 @@ async fn start(client: &Client, line: &str) -> Result<()> {
 
 /// Waits until a client is attached, or none.
 async fn attached(client: &Client, is_attached: bool) -> Result<()> {
-    eventually("somebody attached, or nobody", || async {
+    eventually("the wanted state of attachment", || async {
         let info = client.get(PROCESS).await?.must(200)?;
         Ok((info["attached"] == is_attached).then_some(()))
     })
@@ -129,7 +129,7 @@ async fn a_caller_with_a_token_is_told_and_may_take_over(door: &mut Door) -> Res
     ensure!(first.next().await? == Said::Closed(Some(4409)));
     second.text("b").await?;
     ensure!(second.line().await? == "b", "and nothing is repeated");
-    ensure!(refused(&url, PATH, &[]).await? == Refused(401), "without a token nobody comes in here any more");
+    ensure!(refused(&url, PATH, &[]).await? == Refused(401), "a client without a token is refused from now on");
     known.delete("/v1/sessions/one").await?.must(200)?;
     Ok(())
 }
@@ -239,7 +239,7 @@ async fn who_names_the_process_is_refused_in_langbots_words(door: &mut Door) -> 
 
 async fn an_instance_that_is_not_known_is_told_nothing(door: &mut Door) -> Result<()> {
     start(&door.client, "exec cat").await?;
-    let instance = ("x-langbot-instance-id", "somebody");
+    let instance = ("x-langbot-instance-id", "unknown");
     let workspace = ("x-langbot-workspace-id", "workspace");
     let generation = ("x-langbot-placement-generation", "1");
     let full = [instance, workspace, generation];

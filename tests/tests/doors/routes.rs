@@ -29,7 +29,7 @@ fn asked() -> Result<BTreeSet<(String, String)>> {
     Ok(all)
 }
 
-/// Paths and methods of the document that nobody asked.
+/// Paths and methods of the document that no case requested.
 pub(crate) async fn every_route_of_the_document_was_asked() -> Result<()> {
     let server = TestServer::start().await?;
     let client = server.client()?;

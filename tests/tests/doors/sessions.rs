@@ -96,7 +96,7 @@ async fn a_conflict_names_every_field_that_differs(door: &mut Door) -> Result<()
         let only: Vec<&Value> = error["differences"].as_array().context("no differences")?.iter().collect();
         ensure!(only.len() == 1 && only[0]["field"] == *field, "{field}: {error}");
     }
-    ensure!(door.client.exec("one", "true").await?["exit_code"] == 0, "the session is as it was");
+    ensure!(door.client.exec("one", "true").await?["exit_code"] == 0, "the session is unchanged");
     Ok(())
 }
 
@@ -305,7 +305,7 @@ async fn a_deleted_session_is_gone_with_everything_in_it(door: &mut Door) -> Res
         Ok(())
     };
     let (told, ()) = tokio::try_join!(waiting, deleting)?;
-    ensure!(told.status == 410 || told.status == 404, "whoever waited is told {told:?}");
+    ensure!(told.status == 410 || told.status == 404, "the waiting client got {told:?}");
     client.get("/v1/sessions/one").await?.refused(404, "session_not_found")?;
     client.delete("/v1/sessions/one").await?.refused(404, "session_not_found")?;
     client.get(&path).await?.refused(404, "session_not_found")?;

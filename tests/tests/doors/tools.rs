@@ -1,4 +1,4 @@
-//! Tools for agents: which session a query works in, and what a model is told.
+//! Tools for agents: which session a query works in, and what the model gets.
 
 use anyhow::{Context, Result, ensure};
 use box_tests::http::Client;

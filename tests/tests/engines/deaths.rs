@@ -20,7 +20,7 @@ const MAKERS: usize = 2;
 /// Commands that each box must run while the engine is dead.
 const COMMANDS_WITHOUT_ENGINE: usize = 5;
 
-/// How often something is looked for, and how often before it is given up.
+/// Pause between checks, and their number before the test fails.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOKS_MAX: u32 = 3000;
 
@@ -56,9 +56,9 @@ async fn under_load(site: &Arc<Site>, keeps: bool) -> Result<()> {
     for (one, broken) in boxes.iter().zip(&broken) {
         judge(one, keeps, broken.as_deref()).await.with_context(|| format!("{} after the restart", one.handle.id))?;
     }
-    let anew = site.make(&engine).await.context("a box after the restart")?;
-    site::is_whole(&anew).await?;
-    drop((boxes, anew));
+    let fresh = site.make(&engine).await.context("a box after the restart")?;
+    site::is_whole(&fresh).await?;
+    drop((boxes, fresh));
     site::close(engine).await?;
     found_again(site, &site.open(&state, instance.clone()).await?.into(), &handles, keeps).await?;
     let engine = site.open(&state, instance).await?;
@@ -92,7 +92,7 @@ async fn judge(one: &TestBox, keeps: bool, broken: Option<&str>) -> Result<()> {
         }
         Liveness::Lost(reason) => {
             ensure!(!keeps, "it is lost: {reason}; {broken:?}");
-            ensure!(!reason.is_empty(), "it is lost and nobody says why");
+            ensure!(!reason.is_empty(), "it is lost without a reason");
             match one.shell("true").await {
                 Ok(output) => bail!("it is lost and runs commands: {output:?}"),
                 Err(error) => ensure!(error.code() == "box_gone", "a command in a lost box: {error}"),

@@ -1,7 +1,9 @@
-//! Engines that are killed, shared and crowded: boxes go on, nothing of ours is left, and nothing of others is touched.
+//! Engines that are killed, shared and crowded: boxes go on, nothing stays behind, and foreign containers are
+//! untouched.
 //!
-//! `engines [NAME…]` runs the cases whose name holds one of the words; `--backend NAME` chooses an engine. The suite starts engines of its
-//! own, because it kills them. It does so only in namespaces that somebody else ends: `cargo xtask test --only engines-root`.
+//! `engines [NAME…]` runs the cases whose name contains one of the words; `--backend NAME` chooses an engine. The suite
+//! starts engines of its own, because it kills them. It does so only in namespaces that its parent removes: `cargo
+//! xtask test --only engines-root`.
 
 mod addresses;
 mod crowd;
@@ -125,7 +127,8 @@ fn start(backend: BackendName) -> Result<Daemon> {
     Daemon::start(backend)
 }
 
-/// Runs a case beside a stranger, and holds that nothing stays but the stranger. The case's own failure is told first.
+/// Runs a case beside a foreign container, and checks that only that one stays. The case's own failure takes
+/// precedence.
 async fn on_site(daemon: Arc<Daemon>, case: fn(Arc<Site>) -> CaseFuture) -> Result<()> {
     daemon.revive().context("after the case before")?;
     let site = Arc::new(Site::new(daemon)?);

@@ -141,7 +141,7 @@ async fn look_at(boxes: &[TestBox]) -> Result<()> {
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "whoever started a maker reads its lines")]
+#[expect(clippy::print_stdout, reason = "the parent of a maker reads its lines")]
 fn say(line: &str) {
     println!("{}", line.replace('\n', " "));
 }

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use crate::site::Site;
 
-/// How often it is looked how a server stands, and how often before it is given up.
+/// Pause between checks of a server, and their number before the test fails.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS_MAX: u32 = 1800;
 
-/// Calls go on without the engine. Where it ends its containers when it is back, whoever waits is told, and the server is started again by
-/// itself; where it keeps them, nobody notices anything.
+/// Calls go on without the engine. If the engine ends its containers when it is back, waiting callers get an error, and
+/// the server is started again by itself; if it keeps them, callers notice nothing.
 pub(crate) async fn a_server_is_called_while_its_engine_is_killed(site: Arc<Site>) -> Result<()> {
     let server = TestServer::start_with(ServerOptions::configured(&config(&site))).await?;
     let rest = server.client()?;
@@ -37,7 +37,7 @@ pub(crate) async fn a_server_is_called_while_its_engine_is_killed(site: Arc<Site
         comes_back(&rest, &client, held).await?;
     }
     rest.delete("/v1/mcp/servers/small").await?.must(200)?;
-    ensure!(rest.sessions().await?.is_empty(), "a session that nobody needs is kept");
+    ensure!(rest.sessions().await?.is_empty(), "an unused session is kept");
     server.finish().await
 }
 
@@ -71,7 +71,7 @@ async fn define(rest: &http::Client) -> Result<()> {
 async fn goes_on(rest: &http::Client, client: &Mcp, held: PendingCall, before: &str) -> Result<()> {
     client.call("small__let_go", json!({})).await?;
     ensure!(held.text().await? == "held");
-    ensure!(client.call("small__pid", json!({})).await? == before, "it was started anew");
+    ensure!(client.call("small__pid", json!({})).await? == before, "it was restarted");
     let info = until(rest, |info| info["status"] == "connected").await?;
     ensure!(info["runtime_info"]["retry_count"] == 0 && info["runtime_info"]["error_phase"].is_null(), "{info}");
     Ok(())

@@ -43,9 +43,10 @@ pub(crate) async fn a_killed_server_loses_only_what_dies_with_it(site: Arc<Site>
     let persistent = Maker::start(&site, &lasting, Some("lasting"), BOXES, &[]).await?;
     let mut living = Maker::start(&site, &site.state()?, None, BOXES, &[]).await?;
     let (doomed, kept) = (ephemeral.kill().await?, persistent.kill().await?);
-    // Nobody has started since: nothing can have been removed yet, or what is removed below would prove nothing.
+    // No server has started since, so nothing can have been removed yet; otherwise the removal below would prove
+    // nothing.
     ensure!(site.has(&doomed)?.into_iter().chain(site.has(&kept)?).all(|has| has), "a container went with its maker");
-    let anybody = Maker::start(&site, &site.state()?, None, 1, &[]).await.context("the start of somebody else")?;
+    let anybody = Maker::start(&site, &site.state()?, None, 1, &[]).await.context("the start of another server")?;
     ensure!(!site.has(&doomed)?.into_iter().any(|has| has), "a container of a dead server stays");
     ensure!(site.has(&kept)?.into_iter().all(|has| has), "a container of a server that will be back was removed");
     living.is_whole().await.context("a server that lives")?;

@@ -34,7 +34,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A case on an engine, with a container of somebody else whose name begins like ours.
+    /// A case on an engine, with a foreign container whose name begins like those of Strongbox.
     pub(crate) fn new(daemon: Arc<Daemon>) -> Result<Self> {
         let stranger_name = format!("strongbox-stranger-{}", unique());
         let stranger = Stranger::start(daemon.address(), &stranger_name)?;
@@ -79,10 +79,10 @@ impl Site {
         Ok(handles.iter().map(has).collect())
     }
 
-    /// Holds that the container of somebody else was not removed.
+    /// Holds that the foreign container was not removed.
     pub(crate) fn stranger_is_there(&self) -> Result<()> {
         let stranger = self.stranger.lock().unwrap_or_else(PoisonError::into_inner);
-        ensure!(stranger.as_ref().is_some_and(Stranger::exists), "a container of somebody else was removed");
+        ensure!(stranger.as_ref().is_some_and(Stranger::exists), "a foreign container was removed");
         Ok(())
     }
 
@@ -166,9 +166,9 @@ pub(crate) async fn is_whole(one: &TestBox) -> Result<()> {
     Ok(())
 }
 
-/// Ends a backend whose boxes nobody holds any more.
+/// Ends a backend whose boxes are all dropped.
 pub(crate) async fn close(engine: Arc<Engine>) -> Result<()> {
-    Arc::into_inner(engine).context("somebody still uses the backend")?.close().await;
+    Arc::into_inner(engine).context("the backend is still in use")?.close().await;
     Ok(())
 }
 

@@ -22,9 +22,9 @@ pub(crate) async fn killed_from_outside() -> Result<()> {
         system::kill(pid)?;
     }
     let error = running.await?.err().context("an exec without an agent ended well")?;
-    ensure!(error.code() == "box_gone", "a running exec is told {error:?}");
+    ensure!(error.code() == "box_gone", "a running exec ended with {error:?}");
     let error = one.shell("true").await.err().context("a box without an agent runs commands")?;
-    ensure!(error.code() == "box_gone", "a later caller is told {error:?}");
+    ensure!(error.code() == "box_gone", "a later caller got {error:?}");
     ensure!(matches!(one.backend.adopt(&one.handle).await?, Liveness::Lost(reason) if !reason.is_empty()));
     one.destroy().await?;
     ground.settled(&leaks).await

@@ -51,7 +51,7 @@ fn unreachable_here(step: &str) -> Option<&'static str> {
     }
 }
 
-/// Kills the program again and again at a moment that nobody chose.
+/// Kills the program again and again at random moments.
 pub(crate) async fn killed_at_any_moment() -> Result<()> {
     let program = Program::fresh().await?;
     for round in 0..ROUNDS {

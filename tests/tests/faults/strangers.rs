@@ -19,7 +19,7 @@ async fn sleeping(program: &Program) -> Result<Child> {
     Ok(child)
 }
 
-/// Links to a tree of somebody else lie everywhere in the state directory of a killed run; the tree stays as it is.
+/// Links to a foreign tree lie everywhere in the state directory of a killed run; the tree stays unchanged.
 pub(crate) async fn links_are_not_followed() -> Result<()> {
     let program = Program::fresh().await?;
     let canary = private_directory()?;

@@ -58,7 +58,7 @@ fn message(client: &Client, path: &str, message: &Value) -> Request {
     client.request("POST", path).header("accept", "application/json, text/event-stream").json(message)
 }
 
-/// Somebody with a token, in a session of the gateway. It says what it likes, which no proper client would.
+/// A client with a token, in a session of the gateway, that can send what proper clients would not.
 struct Talk<'a> {
     client: &'a Client,
     path: &'a str,
@@ -103,20 +103,20 @@ impl<'a> Talk<'a> {
     }
 }
 
-/// Callers with tokens. From the first on, nobody comes in without one.
+/// Callers with tokens. From the first on, requests without one are refused.
 async fn callers<const COUNT: usize>(fixture: &mut Fixture, tokens: [&[&str]; COUNT]) -> Result<[Client; COUNT]> {
-    let nobody = fixture.client.clone();
+    let anonymous = fixture.client.clone();
     let me = fixture.server.token(&["--name", "me", "--scope", "exec,mcp,admin"])?;
-    fixture.client = nobody.with_token(&me);
+    fixture.client = anonymous.with_token(&me);
     let mut made = Vec::new();
     for (number, options) in tokens.into_iter().enumerate() {
         let name = format!("caller {number}");
-        made.push(nobody.with_token(&fixture.server.token(&[&["--name", &name], options].concat())?));
+        made.push(anonymous.with_token(&fixture.server.token(&[&["--name", &name], options].concat())?));
     }
     let last = made.last().unwrap_or(&fixture.client);
     // What is known of tokens may be a moment old.
     eventually("the tokens", || async {
-        let (without, with) = (nobody.get("/v1/status").await?.status, last.get("/v1/status").await?.status);
+        let (without, with) = (anonymous.get("/v1/status").await?.status, last.get("/v1/status").await?.status);
         Ok((without == 401 && with == 200).then_some(()))
     })
     .await?;
@@ -192,7 +192,7 @@ async fn mcp_01_without_a_box_nothing_runs(_: &mut Fixture) -> Result<()> {
     fixture.server.finish().await
 }
 
-/// Whether nobody knocked so far. Who comes first is let in first, so then that is us.
+/// Whether no connection has arrived yet. Connections are accepted in order, so then the first one is this test's own.
 async fn nobody_came(listener: &TcpListener) -> Result<bool> {
     let ours = TcpStream::connect(listener.local_addr()?).await?;
     let (_, first) = listener.accept().await?;
@@ -226,7 +226,7 @@ async fn mcp_05_an_address_that_only_we_can_reach_is_not_asked_for_a_stranger(fi
         let is_refused = answer.status == 400 || (answer.status == 200 && why.starts_with("url is not usable"));
         ensure!(is_refused, "{url}: {answer:?}");
     }
-    ensure!(nobody_came(&here).await?, "somebody was sent to us");
+    ensure!(nobody_came(&here).await?, "a request reached this host");
     Ok(())
 }
 
@@ -249,7 +249,7 @@ async fn mcp_05_a_public_address_of_this_machine_is_not_asked_for_a_stranger(fix
         let why = report["runtime_info"]["error_message"].as_str().unwrap_or_default();
         ensure!(why.starts_with("url is not usable"), "{url}: {report}");
     }
-    ensure!(nobody_came(&here).await?, "somebody was sent to us");
+    ensure!(nobody_came(&here).await?, "a request reached this host");
     Ok(())
 }
 
@@ -340,13 +340,13 @@ async fn mcp_06_a_server_reads_no_secret_of_another_author(fixture: &mut Fixture
     let session = |info: &Value| info["runtime_info"]["box_session_id"].to_string();
     fixture.put("operators", &rich("operator")).await?;
     let operators = fixture.connected("operators").await?;
-    // While there is no token, anybody on this machine comes in over TCP.
+    // While no token exists, every user of this machine is admitted over TCP.
     put(&fixture.client, "passers", &rich("passer")).await?;
     let passers = fixture.connected("passers").await?;
     ensure!(session(&operators) != session(&passers), "{passers}");
     put(&fixture.client, "thief-0", &thief()).await?;
     found_only_its_own(fixture, "thief-0", &secret).await?;
-    let nobody = fixture.client.clone();
+    let anonymous = fixture.client.clone();
     let tokens: [&[&str]; 3] = [
         &["--scope", "exec,mcp"],
         &["--scope", "exec,mcp", "--session", "chat-*"],
@@ -355,7 +355,7 @@ async fn mcp_06_a_server_reads_no_secret_of_another_author(fixture: &mut Fixture
     let [one, bound, profiled] = callers(fixture, tokens).await?;
     // Another token of the same name is another author.
     let twin = fixture.server.token(&["--name", "caller 0", "--scope", "exec,mcp"])?;
-    let twin = nobody.with_token(&twin);
+    let twin = anonymous.with_token(&twin);
     put(&one, "ones", &rich("one")).await?;
     put(&one, "more-of-one", &rich("one")).await?;
     let (ones, more) = tokio::try_join!(fixture.connected("ones"), fixture.connected("more-of-one"))?;

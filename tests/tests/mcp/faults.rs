@@ -1,4 +1,4 @@
-//! What dies in the middle of a call: whoever waits is told at once, and everything comes back by itself.
+//! Deaths in the middle of a call: the waiting client gets an error at once, and everything recovers by itself.
 
 use anyhow::{Context, Result, ensure};
 use box_tests::{host, system};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::client::Mcp;
 use crate::{Fixture, McpCase, SCRIPT, cases, definition, eventually};
 
-/// One line more than a server may say in a row that is no message.
+/// One more than the lines in a row that a server may print without a message among them.
 const TOO_MANY_LINES: u64 = 100_001;
 
 pub(crate) fn cases() -> Vec<McpCase> {
@@ -106,14 +106,14 @@ async fn a_call_fails_when_our_server_is_killed_and_its_process_goes_on(fixture:
     let before = client.call("small__pid", json!({})).await?;
     let held = client.hold("small__hold", "first").await?;
     fixture.server.kill_9()?;
-    ensure!(held.result().await.is_err(), "a call was answered by nobody");
+    ensure!(held.result().await.is_err(), "a call was answered without a server");
     fixture.server.launch().await?;
     fixture.client = fixture.server.client()?;
     let again = fixture.connected("small").await?;
     ensure!(again["runtime_info"]["retry_count"] == 0 && again["runtime_info"]["error_phase"].is_null(), "{again}");
     let client = Mcp::connect(&fixture.server, "/mcp").await?;
-    ensure!(client.call("small__pid", json!({})).await? == before, "it was started anew");
-    // What the process answers now to the call of before, is for nobody.
+    ensure!(client.call("small__pid", json!({})).await? == before, "it was restarted");
+    // The process now answers the earlier call, whose client is gone.
     let held = client.hold("small__hold", "second").await?;
     client.call("small__let_go", json!({})).await?;
     ensure!(held.text().await? == "second");
@@ -126,10 +126,10 @@ async fn a_connection_that_is_lost_is_made_again_to_the_same_process(fixture: &m
     let before = client.call("small__pid", json!({})).await?;
     let held = client.hold("small__hold", "first").await?;
     let babble = client.call("small__babble", json!({"lines": TOO_MANY_LINES})).await;
-    ensure!(babble.is_err(), "who says so much that is no message is heard on");
+    ensure!(babble.is_err(), "a server with too many invalid lines stays connected");
     held.fails().await?;
     let call = || async { Ok(client.call("small__pid", json!({})).await.ok()) };
-    ensure!(eventually("a call", call).await? == before, "it was started anew");
+    ensure!(eventually("a call", call).await? == before, "it was restarted");
     let again = fixture.connected("small").await?;
     ensure!(again["runtime_info"]["retry_count"] == 0 && again["runtime_info"]["error_phase"].is_null(), "{again}");
     let log = fixture.client.get("/v1/mcp/servers/small/logs").await?.must(200)?.to_string();
@@ -140,7 +140,7 @@ async fn a_connection_that_is_lost_is_made_again_to_the_same_process(fixture: &m
 async fn a_call_that_is_cancelled_is_cancelled_at_its_server(fixture: &mut Fixture) -> Result<()> {
     let (client, _) = started(fixture).await?;
     let held = client.hold("small__hold", "first").await?;
-    held.cancel("nobody waits").await?;
+    held.cancel("no longer needed").await?;
     let is_told = |info: &Value| info["runtime_info"]["stderr_tail"].to_string().contains("a call was cancelled");
     fixture.until("small", is_told).await?;
     client.call("small__let_go", json!({})).await?;

@@ -90,7 +90,7 @@ async fn servers_are_in_one_session_and_each_is_reached_by_its_name(fixture: &mu
     ensure!(client.call("two__pid", json!({})).await? == second, "the other one was disturbed");
     ensure!(client.call("one__pid", json!({})).await.is_err());
     fixture.client.delete("/v1/mcp/servers/two").await?.must(200)?;
-    ensure!(fixture.owner.sessions().await?.is_empty(), "a session that nobody needs is kept");
+    ensure!(fixture.owner.sessions().await?.is_empty(), "an unused session is kept");
     Ok(())
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn cases() -> Vec<McpCase> {
 /// A tar file of an image with the server.
 fn archive(place: &Path) -> Result<PathBuf> {
     let Some(busybox) = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists()) else {
-        return skip("there is no busybox here; install busybox-static");
+        return skip("busybox is missing; install busybox-static");
     };
     let root = place.join("root");
     for directory in ["bin", "etc", "proc", "sys", "dev", "tmp", "workspace", "root", "usr", "mnt", "srv"] {
@@ -54,7 +54,7 @@ fn archive(place: &Path) -> Result<PathBuf> {
 async fn an_imported_docker_run_has_the_paths_of_its_image(fixture: &mut Fixture) -> Result<()> {
     let place = tempfile::tempdir()?;
     let file = archive(place.path())?;
-    let file = file.to_str().context("a path that is no text")?;
+    let file = file.to_str().context("a path that is not UTF-8")?;
     fixture.server.verb(&["image", "import"], &[file, "--name", "example.org/tiny:1"])?;
     // This machine has a directory of that name too, which is not to be seen.
     let run = ["run", "-i", "--rm", "--network", "none", "-w", "/srv", "example.org/tiny:1", "/bin/server", "/srv"];

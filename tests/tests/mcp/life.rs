@@ -40,11 +40,11 @@ async fn a_server_that_is_killed_finds_its_process_again(fixture: &mut Fixture) 
     fixture.client = fixture.server.client()?;
     let again = fixture.connected("small").await?;
     ensure!(again["runtime_info"]["retry_count"] == 0, "{again}");
-    ensure!(fixture.call("small__pid", json!({})).await? == before, "it was started anew");
+    ensure!(fixture.call("small__pid", json!({})).await? == before, "it was restarted");
     ensure!(fixture.call("small__env", json!({"name": "KEY"})).await? == "sesame");
     fixture.client.post_empty("/v1/mcp/servers/small/restart").await?.must(200)?;
     fixture.connected("small").await?;
-    ensure!(fixture.call("small__pid", json!({})).await? != before, "it was not started anew");
+    ensure!(fixture.call("small__pid", json!({})).await? != before, "it was not restarted");
     Ok(())
 }
 

@@ -60,7 +60,7 @@ impl McpCase {
     }
 }
 
-/// A server and somebody who may come in.
+/// A server and an admitted client.
 pub(crate) struct Fixture {
     pub(crate) server: TestServer,
     pub(crate) client: Client,
@@ -98,7 +98,7 @@ fn all() -> Vec<(&'static str, Vec<McpCase>)> {
     ]
 }
 
-/// Runs a case, then ends the server with everything in it: the case's own failure is told first.
+/// Runs a case, then ends the server with everything in it. The case's own failure takes precedence.
 async fn on_fresh_server(case: McpCase) -> Result<()> {
     let server = TestServer::start_with(ServerOptions::configured(case.config)).await?;
     let client = server.client()?;

@@ -111,7 +111,7 @@ async fn what_a_server_installed_outlives_its_box_and_goes_with_the_server(fixtu
     let kept = fixture.kept(&session);
     let environment = format!("{}/servers/mine", kept.display());
     ensure!(std::fs::read_dir(&environment)?.count() == 1, "{environment}");
-    // Whoever we are, no file of a box belongs to the host's root.
+    // Whatever user runs the test, no file of a box belongs to the host's root.
     let owner = std::fs::metadata(&kept)?.uid();
     ensure!(owner != 0, "what a box keeps belongs to root");
     fixture.rebuild("mine").await?;
@@ -150,7 +150,7 @@ async fn what_a_box_put_among_what_it_keeps_leads_nowhere(fixture: &mut Fixture)
     );
     let done = fixture.owner.exec(&session, &trap).await?;
     ensure!(done["exit_code"] == 0, "{done}");
-    // The socket keeps everything from being shown to a box: the server gets one all the same, and installs anew.
+    // The socket makes the directory unsafe to mount. The server starts all the same, and installs again.
     fixture.rebuild("mine").await?;
     let log = fixture.mcp_log("mine").await?;
     ensure!(log.matches(MADE).count() == 2 && !log.contains(FOUND), "{log}");
@@ -165,7 +165,8 @@ async fn what_a_box_put_among_what_it_keeps_leads_nowhere(fixture: &mut Fixture)
 async fn what_nobody_needs_any_more_is_gone_after_the_next_start(fixture: &mut Fixture) -> Result<()> {
     fixture.put("mine", &needy_project(fixture, "mine")?).await?;
     let session = fixture.session("mine").await?;
-    // Another kind of box: that of before is needed by nobody. And what an end in the middle of a removal would leave.
+    // A different kind of box leaves the previous directory unused. The second directory is what an interrupted removal
+    // would leave.
     let mut other = needy_project(fixture, "mine")?;
     other["box"]["memory_mb"] = json!(700);
     fixture.put("mine", &other).await?;
@@ -174,7 +175,7 @@ async fn what_nobody_needs_any_more_is_gone_after_the_next_start(fixture: &mut F
     std::fs::create_dir(fixture.kept("mcp-shared-0badf00d"))?;
     fixture.server.restart().await?;
     fixture.client = fixture.server.client()?;
-    eventually("the removal of what is not needed", || async {
+    eventually("the removal of unused directories", || async {
         Ok((!fixture.kept(&session).exists() && !fixture.kept("mcp-shared-0badf00d").exists()).then_some(()))
     })
     .await?;
@@ -188,11 +189,11 @@ async fn too_much_is_ended_and_thrown_away(fixture: &mut Fixture) -> Result<()> 
     let session = fixture.session("mine").await?;
     let fill = "head -c 100000000 /dev/zero >/mnt/strongbox-mcp/large; sleep 60";
     let filled = fixture.owner.exec(&session, fill).await;
-    ensure!(filled.is_err() || filled.is_ok_and(|done| done["exit_code"] != 0), "nobody ended it");
+    ensure!(filled.is_err() || filled.is_ok_and(|done| done["exit_code"] != 0), "the server was not ended");
     fixture.until("mine", |info| info["status"] != "connected").await?;
     fixture.connected("mine").await?;
     ensure!(!fixture.kept(&session).join("large").exists());
-    ensure!(fixture.mcp_log("mine").await?.matches(MADE).count() == 2, "it was not installed anew");
+    ensure!(fixture.mcp_log("mine").await?.matches(MADE).count() == 2, "it was not installed again");
     Ok(())
 }
 

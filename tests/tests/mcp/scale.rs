@@ -35,7 +35,7 @@ async fn twenty_servers_run_at_once_and_leave_nothing(fixture: &mut Fixture) -> 
         names.iter().map(async |name| fixture.client.delete(&format!("/v1/mcp/servers/{name}")).await?.must(200));
     try_join_all(removals).await?;
     ensure!(client.tools().await?.is_empty(), "tools of servers that are gone are listed");
-    ensure!(fixture.owner.sessions().await?.is_empty(), "a session that nobody needs is kept");
+    ensure!(fixture.owner.sessions().await?.is_empty(), "an unused session is kept");
     Ok(())
 }
 

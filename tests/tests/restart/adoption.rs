@@ -33,7 +33,7 @@ pub(crate) fn pid_on_host(marker: &str) -> Result<i32> {
     host::sleeper(marker).with_context(|| format!("no process of the host is {marker:?}"))
 }
 
-/// The files of all journals and their sizes: what boxes do while there is no server shows only here.
+/// The files of all journals and their sizes: without a server, the activity of boxes shows only here.
 fn journals(place: &StateDirectory) -> BTreeMap<String, u64> {
     let state = place.state();
     let names = leaks::files(&state).into_iter().filter(|name| name.contains("journals/"));
@@ -83,7 +83,7 @@ async fn process_said(client: &Client, session: &str, process: &str, text: &str)
     .await
 }
 
-/// Same boxes, same files, same processes by the pids of both sides, and what they said while nobody listened.
+/// Same boxes, same files, same processes by the pids of both sides, and their output from the time without a server.
 pub(crate) async fn boxes_and_processes_go_on(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     let (client, marker) = (server.client.clone(), marked_sleep());
@@ -205,7 +205,7 @@ pub(crate) async fn ends_that_nobody_heard_are_told(place: Arc<StateDirectory>) 
     server.kill().await
 }
 
-/// Nothing in a paused box moves while the server is dead, nor after, until somebody resumes it.
+/// Nothing in a paused box moves while the server is dead, nor after, until a client resumes it.
 pub(crate) async fn a_paused_session_stays_paused(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     let client = server.client.clone();

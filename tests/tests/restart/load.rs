@@ -1,4 +1,4 @@
-//! The server is killed again and again at moments that nobody chose, while many ask much of it.
+//! The server is killed again and again at random moments under load.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ struct Known {
     box_id: Value,
     /// Finished commands and the digest of what each said.
     execs: Vec<(String, Vec<u8>)>,
-    /// Somebody asked to delete it and was not answered.
+    /// A delete was requested and not answered.
     doubtful: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Boxes that are gone: their owners are told, and nothing is rebuilt behind their backs.
+//! Boxes that are gone: their owners get an error, and nothing is rebuilt silently.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ pub(crate) async fn a_box_killed_from_outside_is_lost(place: Arc<StateDirectory>
     let server = place.start().await?;
     let client = server.client.clone();
     is_lost(&client, "lost").await?;
-    let anew = client.create("lost", &json!({})).await?;
-    ensure!(anew["state"] == "running" && anew["backend_session_id"] != id.as_str(), "{anew}");
+    let fresh = client.create("lost", &json!({})).await?;
+    ensure!(fresh["state"] == "running" && fresh["backend_session_id"] != id.as_str(), "{fresh}");
     client.exec("lost", "true").await?;
     server.kill().await
 }

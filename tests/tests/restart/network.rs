@@ -25,7 +25,7 @@ pub(crate) async fn an_address_that_the_host_got_meanwhile_is_closed(place: Arc<
     let orders = Orders { options, fault: None };
     let server = place.start_with(&orders).await?;
     server.client.create("a", &json!({ "network": "on" })).await?;
-    ensure!(connects(&server.client, UPSTREAM, UPSTREAM_PORT).await?, "control: there is no way out");
+    ensure!(connects(&server.client, UPSTREAM, UPSTREAM_PORT).await?, "control: egress does not work");
     server.kill().await?;
     change_address("add")?;
     let listener = TcpListener::bind((LATER, 0)).context("listening on the new address")?;

@@ -83,7 +83,7 @@ async fn starts_on(place: &StateDirectory, schema: u32, fixture: &str) -> Result
     server.kill().await
 }
 
-/// Puts a fixture in the place of the store. The instance stays, because directories of boxes are named by it.
+/// Replaces the store by a fixture. The instance id stays, because directories of boxes are named by it.
 async fn replace_store(place: &StateDirectory, fixture: &str) -> Result<()> {
     let path = place.state().join("strongbox.db");
     let instance = SqliteStore::open(&path)?.instance_id().await?;

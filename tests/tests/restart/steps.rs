@@ -195,7 +195,7 @@ impl Story {
     async fn hold(&self, client: &Client) -> Result<()> {
         let first = is_whole(client, "a").await?;
         ensure!(first.is_some() || self.created[0] != Ack::Acknowledged, "an acknowledged session is gone");
-        ensure!(first.is_none() || self.created[0] != Ack::Never, "a session that nobody asked for");
+        ensure!(first.is_none() || self.created[0] != Ack::Never, "a session that was never requested");
         if let Some(info) = &first {
             self.hold_session(client, info).await?;
         }
@@ -256,7 +256,7 @@ impl Story {
             let id = text(&info["exec_id"]);
             let ended = client.get(&format!("sessions/a/execs/{id}/result?timeout_sec=20")).await?;
             let open = ended.status == StatusCode::ACCEPTED || ended.body["status"] == "running";
-            ensure!(!open, "a command runs that nobody waits for: {info}");
+            ensure!(!open, "a command runs without a waiting client: {info}");
         }
         Ok(())
     }

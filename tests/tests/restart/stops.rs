@@ -115,7 +115,7 @@ pub(crate) async fn a_box_that_is_left_alone_ends_itself(place: Arc<StateDirecto
     ensure!(server.client.process("busy", "p").await?["status"] == "running", "its process ended");
     ensure!(boxes_on_file(&place.state()).len() == 3, "{:?}", boxes_on_file(&place.state()));
     server.client.create("idle", &json!({})).await?;
-    ensure!(server.client.said("idle", "echo anew").await? == "anew");
+    ensure!(server.client.said("idle", "echo again").await? == "again");
     server.kill().await
 }
 

@@ -51,7 +51,7 @@ pub(crate) async fn run(case: &CorpusCase, scene: &Scene<'_>, moment: Moment, fo
 
 async fn check_one(name: &str, argument: &str, scene: &Scene<'_>) -> Result<Verdict> {
     if name.starts_with("server.") {
-        return Ok(Verdict::Apart("there is no server in this suite".to_owned()));
+        return Ok(Verdict::Apart("this suite has no server".to_owned()));
     }
     let (base, worst, world) = (&scene.baseline.start, &scene.worst, scene.world);
     let limit = || argument.parse::<u64>();
@@ -87,7 +87,7 @@ async fn check_one(name: &str, argument: &str, scene: &Scene<'_>) -> Result<Verd
             Ok(Verdict::when(now == scene.baseline.ipc_objects, format!("{now} objects")))
         }
         "host.port_owner_is_server" => port_still_ours(argument, &world.secret),
-        "host.server_not_oom_killed" => Ok(Verdict::Apart("there is no server in this suite".to_owned())),
+        "host.server_not_oom_killed" => Ok(Verdict::Apart("this suite has no server".to_owned())),
         "host.loadavg_recovers_s" => Ok(Verdict::Apart("not measured".to_owned())),
         "sandbox.no_file" => {
             let output = scene.one.shell(&format!("test -e '{argument}'")).await?;
@@ -102,7 +102,7 @@ async fn check_one(name: &str, argument: &str, scene: &Scene<'_>) -> Result<Verd
             let took = scene.destroy_took.unwrap_or_default();
             Ok(Verdict::when(took < Duration::from_secs(limit()?), format!("{took:?}")))
         }
-        unknown => Ok(Verdict::Broken(format!("nobody knows how to check {unknown}"))),
+        unknown => Ok(Verdict::Broken(format!("unknown expectation {unknown}"))),
     }
 }
 
@@ -155,7 +155,7 @@ fn port_still_ours(port: &str, secret: &str) -> Result<Verdict> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut answer = vec![0; secret.len()];
     stream.read_exact(&mut answer)?;
-    Ok(Verdict::when(answer == secret.as_bytes(), "somebody else answers"))
+    Ok(Verdict::when(answer == secret.as_bytes(), "another process answers"))
 }
 
 fn cpu_share(percent_max: u64, scene: &Scene<'_>) -> Result<Verdict> {

@@ -23,7 +23,7 @@ use crate::observation::script;
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// An account without rights, for controls that root starts.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 /// What controls answered. A case that runs several times needs its control once.
 pub(crate) type Answered = Mutex<BTreeMap<String, ControlResult>>;
@@ -108,7 +108,7 @@ async fn run(world: &World, case: &CorpusCase, way: Bypass, place: &Path) -> Res
     } else {
         let mut command = Command::new(if python { "/usr/bin/python3" } else { "/bin/sh" });
         if rustix::process::geteuid().is_root() {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         command
     };

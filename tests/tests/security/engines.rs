@@ -79,7 +79,7 @@ async fn hardening_really_arrives(ground: Arc<Ground>) -> Result<()> {
     let dropped = asked["CapDrop"].as_array().map_or(0, Vec::len);
     // Docker says what it was told, Podman what became of it.
     let is_dropped = asked["CapDrop"].to_string().contains("ALL") || dropped > 10;
-    // To share with others what is Podman's default means that somebody has to ask for it; nobody does.
+    // Podman's default is private: only an explicit option shares the namespace.
     let is_private = asked["IpcMode"] == "private";
     let user = config["User"].as_str().unwrap_or_default();
     let checks = [
@@ -150,7 +150,7 @@ async fn a_process_of_a_box_is_nobody_outside(ground: Arc<Ground>) -> Result<()>
     };
     let accounts = fs::read_to_string("/etc/passwd")?;
     let is_account = |uid: &str| accounts.lines().any(|line| line.split(':').nth(2) == Some(uid));
-    // Where it has no ids of its own, which the box tells, it is whoever made it.
+    // Without ids of its own, which the guarantee says, a box has the ids of its maker.
     let is_apart = one.handle.guarantees.level(Dimension::Identity) == Level::Hard;
     for id in field("Uid")?.split_whitespace() {
         ensure!(id != "0" && !(is_apart && is_account(id)), "on the host it is {id}");
@@ -184,7 +184,7 @@ async fn process_in(one: &TestBox) -> Result<i32> {
     .await
 }
 
-/// The agent is killed from outside: everything in the box is gone, and whoever asks is told so.
+/// The agent is killed from outside: everything in the box is gone, and callers get an error.
 async fn whoever_kills_the_first_process_ends_the_box(ground: Arc<Ground>) -> Result<()> {
     let one = ground.make(&spec()).await?;
     let pid = process_in(&one).await?;

@@ -213,7 +213,7 @@ impl Yard {
         Ok(format!("{name} {}", told["error"]["code"].as_str().unwrap_or("ok")))
     }
 
-    /// One removal in a race. There is no tool for it, but the file API has it.
+    /// One removal in a race. No tool removes files, but the file API does.
     async fn removed(&self, path: &str) -> Result<String> {
         let op = FileOp::Remove { path: path.parse()?, recursive: false };
         let call = FileCall { root: "/workspace".parse()?, ..FileCall::new(op) };

@@ -76,7 +76,7 @@ impl World {
         Ok(world)
     }
 
-    /// What each probe is told.
+    /// The environment of each probe.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let secret = std::env::var(isolation::SECRET_VARIABLE).unwrap_or_default();
         let (head, tail) = secret.split_at(secret.len() / 2);

@@ -1,11 +1,11 @@
-//! Where a backend is known to hold less than the corpus asks for. Each is told to users in SECURITY.md, and each must still be there:
-//! one that was closed has to be taken off both lists.
+//! Where a backend is known to hold less than the corpus asks for. SECURITY.md documents each gap, and each must still
+//! exist: a closed gap has to be removed from both lists.
 
 use anyhow::{Result, ensure};
 use box_core::BackendName;
 use box_tests::suite::skip;
 
-/// What users are told.
+/// What users can read.
 const TOLD: &str = include_str!("../../../SECURITY.md");
 
 const CONTAINERS: &[BackendName] = &[BackendName::Docker, BackendName::Podman];
@@ -21,12 +21,12 @@ const GAPS: &[(&str, &[BackendName], &str)] = &[
     (
         "OWN-11",
         OTHERS,
-        "only the filter of system calls keeps the box from making user namespaces; there is no second lock",
+        "only the filter of system calls keeps the box from making user namespaces; a second lock is missing",
     ),
     (
         "OWN-15",
         CONTAINERS,
-        "ids of a container are those of the host, unless the engine maps them; nobody in the box is 0",
+        "ids of a container are those of the host, unless the engine maps them; no process in the box is 0",
     ),
     (
         "CAP-03",
@@ -49,11 +49,11 @@ pub(crate) fn judge(case: &str, backend: BackendName, wrong: &[(String, String)]
         return Ok(());
     };
     ensure!(wrong.iter().all(|(name, _)| name == "verdict"), "{} [{detail}]", texts.join("; "));
-    ensure!(!wrong.is_empty(), "this is no gap any more; take it off the list and out of SECURITY.md: {reason}");
+    ensure!(!wrong.is_empty(), "this gap is closed; remove it from the list and from SECURITY.md: {reason}");
     skip(format!("known gap: {reason}"))
 }
 
-/// Holds that users are told of every gap.
+/// Holds that SECURITY.md documents every gap.
 pub(crate) fn all_are_told() -> Result<()> {
     for (id, backends, _) in GAPS {
         let row = TOLD.lines().find(|line| line.contains(id) && line.starts_with('|'));

@@ -149,8 +149,8 @@ fn probes_on(backend: BackendName, corpus: &Corpus) -> Vec<(CorpusCase, Network)
 /// Cases that ask for what such a root has by right: groups of the box, which are none of the host's.
 const BY_RIGHT: [&str; 1] = ["OWN-10"];
 
-/// Cases that take a quarter of a minute each to exhaust something that control groups count, whoever it is. What such a root
-/// could try against the counting is a case of its own, OWN-21.
+/// Cases that take a quarter of a minute each to exhaust something that cgroups count, whatever the user. What such a
+/// root could try against the counting is a case of its own, OWN-21.
 const LONG: [&str; 5] = ["RES-01", "RES-02", "RES-14", "RES-15", "RES-20"];
 
 /// What of a case's profile says that its root has capabilities.

@@ -188,15 +188,17 @@ fn tail(result: &Result<Output, Error>) -> String {
 pub(crate) fn spec(world: &World, case: &CorpusCase, network: Network) -> Result<BoxSpec> {
     let mut spec = BoxSpec { network, mounts: world.mounts()?, ..Profile::default().spec() };
     for (key, value) in &case.profile {
-        let number = || value.as_u64().with_context(|| format!("{}: {key} is no number", case.id));
+        let number = || value.as_u64().with_context(|| format!("{}: {key} is not a number", case.id));
         match key.as_str() {
             "memory_mb" => spec.memory_mb = number()?,
             "pids_limit" => spec.pids_limit = number()?,
-            "cpus" => spec.cpus = value.as_f64().context("cpus is no number")?,
+            "cpus" => spec.cpus = value.as_f64().context("cpus is not a number")?,
             "workspace_quota_mb" => spec.disk_mb = number()?,
-            "root_capabilities" => spec.root_capabilities = value.as_bool().context("root_capabilities is no truth")?,
+            "root_capabilities" => {
+                spec.root_capabilities = value.as_bool().context("root_capabilities is not a boolean")?
+            }
             "timeout_sec" | "network" => {}
-            unknown => anyhow::bail!("{}: nobody knows the profile field {unknown}", case.id),
+            unknown => anyhow::bail!("{}: unknown profile field {unknown}", case.id),
         }
     }
     Ok(spec)

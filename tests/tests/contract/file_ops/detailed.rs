@@ -129,7 +129,7 @@ async fn things_are_moved_to_directories_that_are_not_there_yet(ground: Arc<Grou
     ensure!(one.check("cat /workspace/x/y/new").await? == "two", "what was there is replaced");
     refused(tree.ask(relocate("/workspace/none", "/workspace/z/new")).await, "not_found", "/workspace/none")?;
     refused(tree.ask(relocate("/workspace/x/y/new", "/workspace/d")).await, "is_directory", "/workspace/d")?;
-    ensure!(one.check("ls /workspace").await? == "d\nx", "nothing is made for what is not there");
+    ensure!(one.check("ls /workspace").await? == "d\nx", "a missing source creates no directories");
     Ok(())
 }
 
@@ -198,7 +198,7 @@ async fn root_gives_what_it_makes_to_the_user_who_may_not(ground: Arc<Ground>) -
     if ground.backend.workload(owner) == User::ROOT {
         return skip("an ordinary user without subordinate ids has boxes of one user".to_owned());
     }
-    let profile = Profile::built_in("e2b").context("there is no profile e2b")?;
+    let profile = Profile::built_in("e2b").context("the profile e2b is missing")?;
     let spec = BoxSpec { network: Network::Off, home: "/home/user".parse()?, ..profile.spec() };
     let one = ground.make(&spec).await?;
     let user = Tree { user: Some(owner), ..Tree::new(&one, "/") };
@@ -231,7 +231,7 @@ async fn bits_are_changed_by_the_owner_and_links_lead_to_what_is_meant(ground: A
     ensure!(same.mode & 0o7777 == 0o640, "nothing was to change: {same:?}");
     refused(tree.ask(adjust("/workspace/far", Some(0o777))).await, "path_escapes", "/workspace/far")?;
     refused(tree.ask(adjust("/workspace/none", Some(0o777))).await, "not_found", "/workspace/none")?;
-    // Only root of some boxes may give anything away, and never to somebody whom the box does not have.
+    // Only root of some boxes may give files away, and never to an id that the box does not map.
     let stranger = FileOp::Adjust { path: path("/workspace/file"), mode: None, uid: Some(65_534), gid: None };
     ensure!(tree.ask(stranger).await.is_err(), "a file was given to a stranger");
     Ok(())

@@ -70,7 +70,7 @@ async fn a_listing_is_bounded(ground: Arc<Ground>) -> Result<()> {
     let tree = Tree::new(&one, "/workspace");
     let (entries, truncated) = list(&tree, "/workspace/many", 1, limits::ENTRIES_MAX).await?;
     ensure!(truncated && entries.len() == limits::ENTRIES_MAX as usize, "{} {truncated}", entries.len());
-    ensure!(entries.last().is_some_and(|entry| entry.path == "/workspace/many/10000"), "the first are told");
+    ensure!(entries.last().is_some_and(|entry| entry.path == "/workspace/many/10000"), "the first ones are listed");
     let (entries, truncated) = list(&tree, "/workspace/many", 1, 2).await?;
     ensure!(truncated && names(&entries) == ["/workspace/many/00001", "/workspace/many/00002"], "{entries:?}");
     let refused = list(&tree, "/workspace", 1, limits::ENTRIES_MAX + 1).await;

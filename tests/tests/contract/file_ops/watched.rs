@@ -1,4 +1,4 @@
-//! Changes that are told while somebody listens.
+//! Changes that are reported while a client watches.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ async fn what_is_lost_in_a_flood_is_told_as_missed(ground: Arc<Ground>) -> Resul
     let one = ground.plain().await?;
     let tree = Tree::new(&one, "/workspace");
     let mut output = watch(&tree, "/workspace", true).await?;
-    // Nobody takes what is told meanwhile, so that the queue of the system fills.
+    // The output is not read meanwhile, so that the kernel's queue overflows.
     let script = "import os\n\
         for turn in range(60000):\n\
         \x20name = '/workspace/a-name-that-is-somewhat-long-%d' % turn\n\

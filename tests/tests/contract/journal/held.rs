@@ -1,4 +1,4 @@
-//! Execs that last as long as somebody holds their output open, and which wait for whoever reads all of it.
+//! Execs that last as long as a process holds their output open, and whose output waits for paced readers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

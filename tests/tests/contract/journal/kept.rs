@@ -39,7 +39,7 @@ impl Kept {
         Ok(link::attach(self.one.backend.dial(&self.one.handle).await?, exec.clone()).await?.split())
     }
 
-    /// Attaches when there is room: the agent may not have noticed yet that somebody left.
+    /// Attaches when there is room: the agent may not have noticed yet that a reader left.
     pub(super) async fn attach_when_possible(&self, exec: &ExecId) -> Result<(AttachedReader, AttachedWriter)> {
         eventually("room for another stream", || async {
             let (mut reader, writer) = self.attach(exec).await?;
@@ -48,7 +48,7 @@ impl Kept {
         .await
     }
 
-    /// Waits for the end of an exec to which nobody is attached.
+    /// Waits for the end of an exec without attached readers.
     pub(super) async fn end(&self, exec: &ExecId) -> Result<EndRecord> {
         eventually(&format!("the end of exec {exec}"), || async { Ok(self.journal.end(exec)?) }).await
     }

@@ -43,7 +43,7 @@ async fn what_is_no_saved_box_is_refused_and_leaves_nothing(ground: Arc<Ground>)
     ground.clear().await?;
     let whole = fs::read(&saved)?;
     let [junk, empty, half, link] = ["junk", "empty", "half", "link"].map(|name| place.join(name));
-    fs::write(&junk, "this is no archive at all".repeat(100))?;
+    fs::write(&junk, "this is not an archive".repeat(100))?;
     fs::write(&empty, "")?;
     fs::write(&half, &whole[..whole.len() / 2 / 512 * 512])?;
     symlink(&saved, &link)?;
@@ -179,7 +179,7 @@ async fn an_archive_cannot_make_the_host_part_of_a_box(ground: Arc<Ground>) -> R
     Ok(())
 }
 
-/// Where all are one user, how many descriptors somebody has can be seen, but not what they are.
+/// Where all boxes share one user, a process can count the descriptors of another one, but not see what they are.
 const LOOK: &str = "import os\n\
     seen = []\n\
     def look(path, how):\n\

@@ -64,7 +64,7 @@ def in_its_group():
     os.setgroups([65535]); os.setresgid(65535, 65535, 65535)
     resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))
 succeeds('limits of the agent by its group', lambda: as_child(in_its_group))
-# Where there are no cgroups, a process of ours stands above each command.
+# Without cgroups a reaper stands above each command.
 shell = open('/proc/%d/stat' % os.getppid()).read().rsplit(')', 1)[1].split()
 above = int(shell[1])
 if above > 1: succeeds('ended the process above the command', lambda: os.kill(above, 9))

@@ -121,7 +121,7 @@ async fn no_spelling_of_a_path_leads_to_the_host(door: &mut Door) -> Result<()> 
         (&deep, &["invalid_path"]),
         (".", &["is_directory"]),
         ("/", &["is_directory"]),
-        // The whole box is this API's to show: its own file is no escape.
+        // This API may show the whole box: a file of the box itself is not an escape.
         ("//etc/passwd", &["ok"]),
         ("etc/./passwd", &["ok"]),
     ];
@@ -206,7 +206,7 @@ async fn races(door: &Door, swapper: &str, path: &str) -> Result<()> {
 }
 
 async fn whoever_swaps_a_directory_for_a_link_wins_nothing(door: &mut Door) -> Result<()> {
-    // Who writes makes directories that are missing: then everything is set up anew.
+    // Writing creates missing directories; then everything is set up from scratch.
     let swapper = "
 import os, shutil
 a, b, t = '/workspace/a', '/workspace/b', '/workspace/t'

@@ -108,14 +108,14 @@ async fn a_part_is_read_by_range_and_a_download_is_resumed(door: &mut Door) -> R
     ensure!(nothing.header("content-range") == "bytes */200000", "{:?}", nothing.headers);
     nothing.refused(416, "range_not_satisfiable")?;
     part("bytes=0-1,5-6").send().await?.refused(400, "validation_error")?;
-    // A download that broke off goes on while the file is the same, and starts anew when it is not.
+    // A partial download continues while the file is the same, and starts over when it has changed.
     let tag = part("bytes=0-99999").send().await?.header("etag").to_owned();
     let rest = part("bytes=100000-").header("if-range", &tag).send().await?;
     ensure!(rest.status == 206 && rest.bytes == bytes[100_000..], "{}", rest.status);
     let other = noise(150_000);
     write(client, "/workspace/f", other.clone()).await?.must(200)?;
-    let anew = part("bytes=100000-").header("if-range", &tag).send().await?;
-    ensure!(anew.status == 200 && anew.bytes == other && anew.header("etag") != tag, "{}", anew.status);
+    let whole = part("bytes=100000-").header("if-range", &tag).send().await?;
+    ensure!(whole.status == 200 && whole.bytes == other && whole.header("etag") != tag, "{}", whole.status);
     Ok(())
 }
 
@@ -124,7 +124,7 @@ async fn an_upload_is_resumed_in_place(door: &mut Door) -> Result<()> {
     client.create("one", &json!({})).await?;
     let (bytes, path) = (noise(300_000), "/workspace/f");
     upload(client, path, "&offset=0", &bytes[..100_000]).send().await?.must(200)?;
-    // Half of the rest comes, and then nobody any more.
+    // The client sends half of the rest and vanishes.
     let head =
         format!("PUT {}&offset=100000 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n", of("", path));
     let mut broken = TcpStream::connect(door.server.address()?).await?;
@@ -133,7 +133,7 @@ async fn an_upload_is_resumed_in_place(door: &mut Door) -> Result<()> {
     let size = || async { client.get(&of("/stat", path)).await?.must(200)?["size"].as_u64().context("no size") };
     eventually("some of the rest", || async { Ok((size().await? > 100_000).then_some(())) }).await?;
     drop(broken);
-    // Whoever goes on asks how much is there.
+    // To continue, a client asks for the size.
     let there = usize::try_from(size().await?)?;
     ensure!((100_001..=200_000).contains(&there), "{there}");
     let more = format!("&offset={there}");

@@ -87,7 +87,10 @@ async fn a_tree_goes_out_and_in_as_an_archive(door: &mut Door) -> Result<()> {
     ensure!(same["exit_code"] == 0 && same["stdout"] == "er/file\n".repeat(3), "{same}");
     let file = client.get(&(of("", "/workspace/t/deep/er/file") + "&archive=tar")).await?;
     ensure!(file.status == 200 && file.text().contains("words\n"), "{file:?}");
-    upload(client, "/workspace/x", "&archive=tar", "this is no archive").send().await?.refused(400, "bad_archive")?;
+    upload(client, "/workspace/x", "&archive=tar", "this is not an archive")
+        .send()
+        .await?
+        .refused(400, "bad_archive")?;
     upload(client, "/workspace/x", "&archive=tar&offset=0", "").send().await?.refused(400, "validation_error")?;
     Ok(())
 }
@@ -138,7 +141,7 @@ async fn every_file_error_has_its_status(door: &mut Door) -> Result<()> {
     client.get(&of("/list", "/workspace/f")).await?.refused(400, "not_directory")?;
     client.get(&of("/watch", "/workspace/none")).await?.refused(404, "not_found")?;
     let denied = read(client, "/proc/1/environ").await?;
-    ensure!(denied.status == 403 || denied.status == 404, "the agent is nobody's business: {denied:?}");
+    ensure!(denied.status == 403 || denied.status == 404, "the agent must stay hidden: {denied:?}");
     ensure!(client.exec("one", "cat /workspace/f").await?["stdout"] == "x\n");
     Ok(())
 }
@@ -191,7 +194,7 @@ async fn watching_ends_with_the_box_and_with_the_server(door: &mut Door) -> Resu
         if ending == "box" {
             client.delete("/v1/sessions/one").await?.must(200)?;
         } else {
-            // The server waits for nobody who only watches: it would take ten seconds otherwise.
+            // The server does not wait for watchers; otherwise it would take ten seconds.
             ensure!(door.server.sigterm().await?.success());
         }
         let rest = events.rest().await?;

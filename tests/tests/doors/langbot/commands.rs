@@ -96,7 +96,7 @@ async fn commands_of_one_session_run_one_after_another(door: &mut Door) -> Resul
     for _ in 0..8 {
         asked.push(rpc.send("box_exec", &spec("s", alone)).await?);
     }
-    // Whoever deletes waits as well, so nothing is taken away from under a command.
+    // A delete waits too, so that no command loses its box.
     let deleted = rpc.send("box_delete_session", &json!({ "session_id": "s" })).await?;
     for asked in asked {
         let result = rpc.done(asked).await?;

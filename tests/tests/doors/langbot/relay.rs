@@ -86,7 +86,7 @@ async fn an_id_that_means_several_sessions_means_the_right_one(door: &mut Door) 
     Ok(())
 }
 
-/// Status and body of the answer to somebody who asks without upgrade: it is the same.
+/// Status and body of the answer to a request without upgrade, which is the same.
 async fn asked(door: &Door, path: &str, headers: &[(&str, &str)]) -> Result<(u16, String)> {
     let asking = door.client.request("GET", path);
     let asking = headers.iter().fold(asking, |request, (name, value)| request.header(name, value));

@@ -45,7 +45,10 @@ async fn a_session_is_made_once_and_shown_with_every_field(door: &mut Door) -> R
         let wanted = with(spec("s", ""), json!({ "mount_path": "/workspace", "persistent": true }));
         let made = rpc.ask("box_create_session", &wanted).await?;
         has_exactly(&made, &SESSION)?;
-        ensure!(made["session_id"] == "s" && made["image"] == "alpine:latest", "the image is told as asked: {made}");
+        ensure!(
+            made["session_id"] == "s" && made["image"] == "alpine:latest",
+            "the image is repeated verbatim: {made}"
+        );
         ensure!(made["status"] == "idle" && made["network"] == "off" && made["cpus"] == 1.0, "{made}");
         for time in ["created_at", "last_used_at"] {
             let text = made[time].as_str().context("no time")?;

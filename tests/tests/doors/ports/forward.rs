@@ -41,8 +41,8 @@ impl Forward {
         Ok(address.parse()?)
     }
 
-    /// Has it end; gives its exit code and what it complained of. Whoever runs this in the background may have it ignore
-    /// interrupts, and so would the forwarding.
+    /// Ends it; returns its exit code and its standard error. It uses SIGTERM, because a shell may start background
+    /// jobs with SIGINT ignored, and the forwarding would ignore it too.
     fn stop(mut self) -> Result<(Option<i32>, String)> {
         let pid = Pid::from_raw(i32::try_from(self.child.id())?).context("no pid")?;
         kill_process(pid, Signal::TERM)?;
@@ -90,7 +90,7 @@ async fn what_cannot_be_forwarded_is_told(door: &mut Door) -> Result<()> {
     let url = door.server.url()?.to_owned();
     let taken = door.server.address()?.port().to_string();
     for (arguments, words) in [
-        (vec!["nobody".to_owned(), ":80".to_owned()], "session nobody not found"),
+        (vec!["missing".to_owned(), ":80".to_owned()], "session missing not found"),
         (vec!["one".to_owned(), format!("{taken}:80")], "cannot be listened on"),
         (vec!["one".to_owned(), "http".to_owned()], "LOCAL:PORT"),
         (vec!["one".to_owned()], "[LOCAL:]PORT"),

@@ -48,7 +48,7 @@ async fn bytes_are_carried_both_ways_and_each_way_ends_by_itself(door: &mut Door
     wrong.text("hello").await?;
     ensure!(wrong.next().await? == Said::Closed(Some(1008)));
     ensure!(refused(&url, "/v1/sessions/one/tcp/9999", &[]).await? == Refused(502));
-    ensure!(refused(&url, "/v1/sessions/nobody/tcp/8001", &[]).await? == Refused(404));
+    ensure!(refused(&url, "/v1/sessions/missing/tcp/8001", &[]).await? == Refused(404));
     door.client.get(PATH).await?.refused(426, "upgrade_required")?;
     Ok(())
 }

@@ -109,7 +109,7 @@ async fn mcp_04_what_is_not_on_the_list_is_not_there_over_rest(fixture: &mut Fix
     let exec = listed.post(&format!("{in_box}/exec"), &json!({"cmd": "true"})).await?;
     ensure!(exec.status == 409 && listed.delete(&in_box).await?.status == 409, "{exec:?}");
     ensure!(listed.sessions().await?.is_empty(), "the session of servers is listed");
-    // What it may define is in a box of its own, and nobody else's rights are in it.
+    // A server that this caller defines gets a box of its own, without the rights of others.
     listed.request("PUT", &format!("{servers}/mine")).json(&definition(&[])).send().await?.must(201)?;
     let mine = fixture.connected("mine").await?;
     ensure!(mine["runtime_info"]["box_session_id"] != session.as_str(), "{mine}");
@@ -155,9 +155,9 @@ async fn mcp_04_tools_that_are_not_what_they_were_are_told(fixture: &mut Fixture
     ensure!(description.contains("IGNORE ALL RULES and"), "what is hidden in a text is left in it: {description}");
     ensure!(!description.contains(['\u{1b}', '\u{202e}', '\u{200b}']) && description.chars().count() <= 16_385);
 
-    // Whoever has it started anew takes the tools as they are.
+    // A restart on request accepts the current tools.
     fixture.client.post_empty("/v1/mcp/servers/faces/restart").await?.must(200)?;
-    let anew = fixture.connected("faces").await?;
-    ensure!(anew["tools"] == TOOLS && anew["runtime_info"]["tools_changed"].is_null(), "{anew}");
+    let again = fixture.connected("faces").await?;
+    ensure!(again["tools"] == TOOLS && again["runtime_info"]["tools_changed"].is_null(), "{again}");
     Ok(())
 }
