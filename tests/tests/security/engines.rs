@@ -79,7 +79,7 @@ async fn hardening_really_arrives(ground: Arc<Ground>) -> Result<()> {
     let dropped = asked["CapDrop"].as_array().map_or(0, Vec::len);
     // Docker says what it was told, Podman what became of it.
     let is_dropped = asked["CapDrop"].to_string().contains("ALL") || dropped > 10;
-    // Podman's default is private: only an explicit option shares the namespace.
+    // Podman's default is `shareable`: another container may join the namespace on request, and none does.
     let is_private = asked["IpcMode"] == "private";
     let user = config["User"].as_str().unwrap_or_default();
     let checks = [

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::instance::{self, State};
 
-/// Everybody may execute it, nobody may change it.
+/// Every user may execute it, none may change it.
 const FILE_MODE: u32 = 0o555;
 
 /// The file that holds the agent, written when it is not there yet or holds anything else. Those of other versions are left alone:
@@ -99,7 +99,7 @@ fn holds_agent(directory: &OwnedFd, name: &str) -> rustix::io::Result<bool> {
     Ok(found == agent)
 }
 
-/// Writes the file beside its place and moves it there whole. The caller holds the lock, so a half-written one is nobody's.
+/// Writes a temporary file and renames it. The caller holds the lock, so an existing partial file is a leftover.
 fn write(directory: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     let partial = format!(".{name}.partial");
     match rustix::fs::unlinkat(directory, &partial, AtFlags::empty()) {

@@ -1,7 +1,7 @@
-//! What the kernel says of the cgroups of a process, whoever made them: where they are, what they consume and what they are held to.
+//! Reads the cgroups of a process, also those that an engine made: where they are, usage and limits.
 //!
-//! Everything here is read, nothing is made or changed. Numbers come from the kernel's own files, so that a guarantee can be told
-//! from what an engine was merely asked for.
+//! Nothing here changes a cgroup. Numbers come from the kernel's own files, so that a guarantee rests on what is
+//! enforced and not on what an engine was asked for.
 
 mod mounted;
 
@@ -93,8 +93,8 @@ pub fn oom_counter(pid: u32) -> Option<OwnedFd> {
     std::fs::File::open(memory.path.join(name)).ok().map(Into::into)
 }
 
-/// What the cgroup of a process consumes now, all of its processes together. Nothing is told of the topmost cgroup, which is the
-/// whole machine.
+/// The current usage of a process's cgroup, with all of its processes. Empty for the root cgroup, which is the whole
+/// machine.
 pub fn stats(pid: u32) -> Stats {
     directories(pid).stats()
 }
@@ -156,7 +156,7 @@ impl Directory {
     fn swap_bytes(&self) -> Option<u64> {
         let memory = self.memory_bytes()?;
         match self.version {
-            // The limit of both together is told; without one, a cgroup that never swaps has none either.
+            // The file holds memory plus swap; without it, a cgroup that never swaps has no swap limit.
             Version::V1 => match self.number("memory.memsw.limit_in_bytes", "") {
                 Some(both) => Some(both.saturating_sub(memory)).filter(|_| both < UNLIMITED_BYTES),
                 None => self.number("memory.swappiness", "").filter(|&swappiness| swappiness == 0),

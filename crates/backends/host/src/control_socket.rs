@@ -1,7 +1,8 @@
 //! The control socket of a box whose container an engine makes: a directory with one socket, which the engine shows to the container and at which
 //! the agent connects once.
 //!
-//! The directory lies in the box's own, which nobody but us can enter, so only a container that is shown it can reach the socket.
+//! The directory lies in the box's own, which only this user can enter, so only a container that mounts it can reach
+//! the socket.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -22,7 +23,7 @@ pub const DIRECTORY: &str = "door";
 /// The socket in it.
 pub const SOCKET: &str = "control.sock";
 
-/// A control socket at which nobody has connected yet. The socket goes when this is dropped, the directory with the box's.
+/// A control socket without a connection. The socket goes when this is dropped, the directory with the box's.
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
@@ -39,7 +40,7 @@ impl ControlSocket {
         let listener = UnixListener::bind(path).map_err(failed)?;
         let control_socket = Self { listener, directory };
         control_socket.listener.set_nonblocking(true).map_err(failed)?;
-        // Whoever the container's user is, it may connect.
+        // The user of the container may connect, whichever it is.
         rustix::fs::chmodat(&control_socket.directory, SOCKET, Mode::from_raw_mode(0o666), AtFlags::empty())
             .map_err(|error| failed(error.into()))?;
         Ok(control_socket)
@@ -77,7 +78,7 @@ impl ControlSocket {
         }
     }
 
-    /// Whether somebody connected in time.
+    /// Whether a connection came in time.
     fn wait_until(&self, deadline: Instant) -> rustix::io::Result<bool> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

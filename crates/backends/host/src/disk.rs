@@ -91,7 +91,7 @@ pub fn mount_image(directory: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
 }
 
 fn format_partial(directory: BorrowedFd<'_>, partial: &str, mkfs: &str, bytes_max: u64, inodes_max: u64) -> Result<()> {
-    // What a killed predecessor left is in nobody's use: an image is only used under its final name.
+    // A partial image is a leftover of a killed process: an image is only used under its final name.
     match rustix::fs::unlinkat(directory, partial, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(failed("replacing", partial, errno)),

@@ -1,4 +1,4 @@
-//! How an agent is told what to be: over one socket, with the descriptors that it will need, and an answer that says what it found.
+//! Sends an agent its setup over a socket, together with descriptors, and reads its report.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -31,7 +31,7 @@ impl Fds {
     }
 }
 
-/// A listening socket in the box's directory, where nobody but us can reach it.
+/// A listening socket in the box's directory, which only this user can enter.
 pub fn listen(directory: &OwnedFd, name: &str) -> Result<OwnedFd> {
     let failed = |error: std::io::Error| Error::io("making the agent's socket", error);
     // By way of the descriptor, because a socket's path may only have 107 bytes.

@@ -41,7 +41,7 @@ pub struct HostRoot {
     pub trees: Vec<(PathBuf, GuestPath, TreeKind)>,
     /// Small files, with their contents.
     pub files: Vec<(GuestPath, Vec<u8>)>,
-    /// Links that are made anew, with what they say.
+    /// Symbolic links to create, with their targets.
     pub links: Vec<(GuestPath, String)>,
     /// See [`HostRoot::writable`].
     pub writable: OnceLock<Writable>,

@@ -73,8 +73,8 @@ impl IdMaps {
         }
     }
 
-    /// Who a box's commands really are when they shall be this user: root instead of the ordinary user of a box, where the maps do
-    /// not know that one. Whoever asks for somebody else who is not there is told so later.
+    /// The actual user of commands for a requested one: root instead of the default user, if the maps lack that one.
+    /// Other unmapped users are refused later.
     pub fn workload(&self, asked: User) -> User {
         let is_known = self.host_user(asked.uid).is_some() && self.host_group(asked.gid).is_some();
         if is_known || asked != Account::User.user() { asked } else { User::ROOT }
@@ -163,7 +163,7 @@ impl Ranges {
         Ok(u32::from_ne_bytes(random) % RANGES)
     }
 
-    /// Claims a range for `owner`. False when somebody has it.
+    /// Claims a range for `owner`. False if it is taken.
     pub fn claim(&self, range: u32, owner: &str) -> Result<bool> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.claims, range.to_string(), flags, Mode::from_raw_mode(0o600)) {

@@ -12,8 +12,8 @@
 //! No box survives a reboot, so what is known of living ones is kept in memory: `<run>` is a directory below `/run` or
 //! `$XDG_RUNTIME_DIR` that belongs to this state directory, or the state directory itself where there is neither.
 //!
-//! A lock belongs to an open file, so the kernel gives it back whenever its holder dies. Whoever can take the lock of an
-//! instance knows that the instance is dead, and nobody else ever touches its boxes.
+//! A lock belongs to an open file, so the kernel releases it when its holder dies. A process that can take the lock of
+//! an instance knows that the instance is dead; only the holder of the lock touches its boxes.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ pub struct Remains {
     _lease: OwnedFd,
 }
 
-/// Where state is kept unless somebody says otherwise: never a place that others can write to.
+/// The default state directory: never a place that other users can write to.
 pub fn default_state_dir() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/var/lib/strongbox");
@@ -139,7 +139,7 @@ fn run_dir(state: &Path) -> Option<PathBuf> {
     Some(base.join("strongbox").join(format!("{start:016x}")))
 }
 
-/// Opens a directory of ours, making it if need be, and refuses one that others can change.
+/// Opens a private directory, creating it if necessary, and refuses one that others can change.
 pub fn open_private(path: &Path) -> Result<OwnedFd> {
     let failed = |error: std::io::Error| Error::io(format!("opening the state directory {}", path.display()), error);
     if !path.exists() {
@@ -150,7 +150,7 @@ pub fn open_private(path: &Path) -> Result<OwnedFd> {
     let opened = open_directory(CWD, path).map_err(|error| failed(error.into()))?;
     let stat = rustix::fs::fstat(&opened).map_err(|error| failed(error.into()))?;
     if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
-        let reason = "it must belong to the user that runs strongbox and be writable by nobody else";
+        let reason = "it must belong to the user that runs strongbox and must not be writable by others";
         let fix = format!("chown and chmod 700 {}, or choose another with --state-dir", path.display());
         return Err(Error::Unavailable { what: path.display().to_string(), reason: reason.to_owned(), fix });
     }
@@ -181,7 +181,7 @@ impl Instance {
         }
     }
 
-    /// Takes the lease of an instance, if nobody has it.
+    /// Takes the lease of an instance, if it is free.
     fn claim(state: &State, name: &str, kind: &InstanceKind) -> Result<Option<Self>> {
         let failed = |error: Errno| Error::io(format!("starting the instance {name}"), error);
         let _guard = guard(state)?;
@@ -220,7 +220,7 @@ impl Instance {
         }
     }
 
-    /// Where the lease lies: whoever can lock this file knows that the instance is dead.
+    /// The file of the lease: a process that can lock it knows that the instance is dead.
     pub fn lease_path(&self) -> Result<PathBuf> {
         let directory = std::fs::read_link(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
         let directory = directory.map_err(|error| Error::io(format!("finding the instance {}", self.name), error))?;
@@ -254,8 +254,8 @@ fn taken(id: &BoxId) -> Error {
     box_wire::Invalid::new("box id", id.as_str(), "an id that no box has").into()
 }
 
-/// Whether the instance that holds this lease is known to be dead: it is gone, or its kind dies with its process and nobody holds
-/// the lock. Only for leases of this machine. What cannot be decided is alive.
+/// Whether the instance of this lease is known to be dead: it is gone, or its kind dies with its process and the lock
+/// is free. Only for leases of this machine. In doubt it is alive.
 pub fn is_dead(name: &str, lease: &Path) -> bool {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::open(lease, flags, Mode::empty()) {
@@ -279,12 +279,12 @@ pub fn sweep_storage(state: &State) -> Result<()> {
     for name in names(&state.disks).into_iter().filter(is_left) {
         // The disk of a native box is one file, that of an engine's box a directory; either is removed like a journal.
         if let Err(error) = journal::remove(&state.disks, &name) {
-            tracing::warn!(disk.name = %name, error = %error, "a disk that nobody owns cannot be removed");
+            tracing::warn!(disk.name = %name, error = %error, "failed to remove an orphaned disk");
         }
     }
     for name in names(&state.journals).into_iter().filter(is_left) {
         if let Err(error) = journal::remove(&state.journals, &name) {
-            tracing::warn!(journal.name = %name, error = %error, "a journal that nobody owns cannot be removed");
+            tracing::warn!(journal.name = %name, error = %error, "failed to remove an orphaned journal");
         }
     }
     Ok(())
@@ -298,7 +298,7 @@ impl Remains {
         let instances = open_directory(&state.run, "instances").map_err(failed)?;
         let (mut found, patience) = (Vec::new(), Instant::now() + LEASE_WAIT);
         for name in names(&instances).into_iter().filter(|name| name.starts_with(EPHEMERAL)) {
-            // Opened without following links: what is not a directory of ours is not looked into.
+            // Opened without following links: a link is never looked into.
             let Ok(directory) = open_directory(&instances, &name) else { continue };
             if let Some(lease) = lease_of_dead(&directory, patience) {
                 let boxes = open_directory(&directory, "boxes").ok();
@@ -341,7 +341,7 @@ pub(crate) fn guard(state: &State) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// Takes the lease of an instance, if nobody has it.
+/// Takes the lease of an instance, if it is free.
 fn try_lock(directory: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, LEASE, flags, Mode::from_raw_mode(0o600))?;
@@ -410,7 +410,7 @@ fn remove_box(boxes: &OwnedFd, id: &BoxId) -> Result<()> {
     rustix::fs::unlinkat(boxes, id.as_str(), AtFlags::REMOVEDIR).map_err(failed)
 }
 
-/// Removes an instance's own files. What is not empty stays, for a later start to look at again.
+/// Removes an instance's own files. Directories with content stay, and a later start tries again.
 fn remove_instance(instances: &OwnedFd, directory: &OwnedFd, name: &str) {
     if matches!(rustix::fs::unlinkat(directory, "boxes", AtFlags::REMOVEDIR), Ok(()) | Err(Errno::NOENT)) {
         let _ = rustix::fs::unlinkat(directory, LEASE, AtFlags::empty());

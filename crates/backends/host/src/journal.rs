@@ -1,4 +1,5 @@
-//! The directory in which a box's agent keeps what execs wrote, so that it can be read while nobody listens, and after the box has died.
+//! The directory in which a box's agent keeps the output of execs, so that it can be read later, also after the box has
+//! died.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,7 +12,7 @@ use crate::instance::open_directory;
 
 /// Makes the journal of a box for its agent to write to. What an earlier box of the same name left is removed.
 ///
-/// It is given to `owner`, user and group, where there is one. An ordinary user may not give anything away.
+/// It belongs to `owner`, user and group, if there is one. An ordinary user may not change owners.
 pub fn make(journals: &OwnedFd, name: &str, owner: Option<(u32, u32)>) -> Result<OwnedFd> {
     remove(journals, name)?;
     let make = || -> rustix::io::Result<OwnedFd> {

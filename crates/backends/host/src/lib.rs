@@ -1,7 +1,8 @@
-//! What every backend on this machine shares: who lives and who died, where boxes are remembered, how an agent is told what to
-//! be, where its output is kept, and which system calls its commands have.
+//! What all backends on this machine share: instances and their boxes, the setup of agents, journals of output, and the
+//! system call filter.
 //!
-//! Nothing here makes a box. A backend does that, in its own way, and then hands over to the agent in the way of this crate.
+//! Nothing here makes a box. A backend does that, in its own way, and then starts the agent by the functions of this
+//! crate.
 
 mod agent_file;
 
@@ -35,7 +36,7 @@ pub use mounts::WORKSPACE_OWNER;
 
 use box_core::{Error, Result};
 
-/// Runs system calls where waiting harms nobody.
+/// Runs blocking system calls on a thread that may block.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match box_core::tasks::blocking(work).await {
         Ok(result) => result,

@@ -120,7 +120,8 @@ pub fn handles(instance: &Instance, backend: BackendName) -> Vec<Handle> {
     instance.list().into_iter().filter_map(handle).collect()
 }
 
-/// Whether somebody answers in a box. Asked by dialling: a process that is being torn down exists for a while longer.
+/// Whether the agent of a box answers. Dialing is the check, because a process that is being torn down exists for a
+/// while longer.
 pub fn answers(directory: &OwnedFd) -> bool {
     BlockingStream::connect(socket(directory)).is_ok()
 }

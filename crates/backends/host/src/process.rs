@@ -1,4 +1,4 @@
-//! Processes that are found again after a restart of whoever started them.
+//! Processes that are found again after their parent restarted.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub fn end(process: &OwnedFd, what: &str) -> Result<()> {
         let reason = format!("the {what} does not end although it was killed");
         return Err(Error::Setup { step: "kill".to_owned(), reason });
     }
-    // Ours to bury only if we are its parent; after a restart somebody else is.
+    // Only the parent can reap it; after a restart that is another process.
     let _ = rustix::process::waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
     Ok(())
 }

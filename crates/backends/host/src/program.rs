@@ -15,7 +15,7 @@ fn find_in<'a>(directories: impl Iterator<Item = &'a Path>, name: &str) -> Optio
     directories.map(|directory| directory.join(name)).find(|path| is_trusted(path))
 }
 
-/// Whether a file can be executed, and nobody but root could have put something else in its place.
+/// Whether a file is executable, and only root can have put it there.
 fn is_trusted(path: &Path) -> bool {
     let executable = rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
     executable && path.metadata().is_ok_and(|file| file.is_file() && file.uid() == 0 && file.mode() & 0o022 == 0)
@@ -44,6 +44,6 @@ mod tests {
         let ours = rustix::process::geteuid().is_root();
         assert_eq!(found(0o755).is_some(), ours, "only root's own files count");
         assert_eq!(found(0o775), None, "others can write it");
-        assert_eq!(found(0o644), None, "nobody can execute it");
+        assert_eq!(found(0o644), None, "it is not executable");
     }
 }

@@ -1,4 +1,4 @@
-//! What every box has, whoever makes it: devices, what of `/proc` is hidden, accounts, limits per process.
+//! What every box has, on all backends: devices, hidden parts of `/proc`, accounts, limits per process.
 
 use box_core::BoxSpec;
 use box_wire::{GuestPath, User};
@@ -15,8 +15,8 @@ pub const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/dev/ptmx", "pts/ptmx"),
 ];
 
-/// Files and directories of `/proc` that tell of the whole machine and are of no use in a box. Those that only the host's root
-/// can open are not among them: nobody in a box is that root.
+/// Files and directories of `/proc` that tell of the whole machine and are of no use in a box. Those that only the
+/// host's root can open are not among them, because no process of a box is that root.
 pub const MASKED: [&str; 10] = [
     "/proc/acpi",
     "/proc/asound",
@@ -55,20 +55,20 @@ pub fn sockets_not_held(spec: &BoxSpec, landlock_abi: u32) -> Vec<String> {
     shared.map(|mount| why(&mount.target)).into_iter().collect()
 }
 
-/// Everybody there is in a box, all with the same shell: root, nobody, and the workload if it is somebody else, who is at home in
-/// `home`.
+/// The accounts of a box, all with the same shell: root, the overflow user, and the workload if it is another one,
+/// whose home is `home`.
 pub fn accounts(User { uid, gid }: User, home: &str, shell: &str) -> (String, String) {
     let user = if uid == 0 { String::new() } else { format!("user:x:{uid}:{gid}:user:{home}:{shell}\n") };
     let group = if gid == 0 { String::new() } else { format!("user:x:{gid}:\n") };
-    let nobody = "nobody:x:65534:65534:nobody:/nonexistent:/bin/false";
+    let overflow = "nobody:x:65534:65534:nobody:/nonexistent:/bin/false";
     (
-        format!("root:x:0:0:root:/root:{shell}\n{user}{nobody}\n"),
+        format!("root:x:0:0:root:/root:{shell}\n{user}{overflow}\n"),
         format!("root:x:0:\ntty:x:5:\n{group}nogroup:x:65534:\n"),
     )
 }
 
 /// Said of a box whose profile gives root capabilities, by a backend whose boxes have one user only.
-pub const NO_ROOT_CAPABILITIES: &str = "; all commands of the box are that one user, and nobody in it has a capability";
+pub const NO_ROOT_CAPABILITIES: &str = "; all commands of the box run as that one user, without capabilities";
 
 /// Limits per process that every kernel knows. They are not what holds a box, but they keep one process from being a nuisance to the others.
 pub const USUAL_LIMITS: [(u32, u64, u64); 3] = [

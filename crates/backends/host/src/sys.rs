@@ -159,8 +159,9 @@ pub unsafe fn clone_and_run(
     u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO)))
 }
 
-/// All signals blocked for this thread until dropped: a handler of ours must not run in the child, on our memory.
-#[expect(missing_debug_implementations, reason = "a set of signals says nothing to anybody")]
+/// All signals blocked for this thread until dropped: a signal handler must not run in the child, on this process's
+/// memory.
+#[expect(missing_debug_implementations, reason = "a set of signals has no useful form")]
 pub struct SignalMask(libc::sigset_t);
 
 impl SignalMask {

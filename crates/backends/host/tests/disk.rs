@@ -1,4 +1,4 @@
-//! Disk images that really limit. Needs root and loop devices; an ordinary user is told so.
+//! Disk images that really limit. Needs root and loop devices; an ordinary user sees the reason for the skip.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
@@ -94,7 +94,7 @@ fn files_stay_and_the_device_goes_with_the_last_mount() {
 fn an_image_has_all_its_room_and_is_never_replaced() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = open(scratch.path());
-    std::fs::write(scratch.path().join(".a.img.partial"), "left by somebody who was killed").unwrap();
+    std::fs::write(scratch.path().join(".a.img.partial"), "left by a killed process").unwrap();
     disk::make_image(directory.as_fd(), "a.img", 64 << 20, 10_000).unwrap();
     let made = std::fs::metadata(scratch.path().join("a.img")).unwrap();
     assert_eq!(made.len(), 64 << 20);

@@ -1,4 +1,4 @@
-//! Mounts that really are put into another mount namespace. Needs root; an ordinary user is told so.
+//! Mounts that really are put into another mount namespace. Needs root; an ordinary user sees the reason for the skip.
 
 #![expect(clippy::unwrap_used, reason = "a step that fails is a failed test")]
 
@@ -17,7 +17,7 @@ use box_host::mounts::{Attachment, attach};
 use box_wire::plan::Sight;
 use skip::skip;
 
-/// Who runs in the container; nobody on any machine.
+/// The ids of the container, which no machine uses otherwise.
 const WORKLOAD: (u32, u32) = (0x7ABC_0001, 0x7ABC_0002);
 
 /// What an engine would have made: a read-only root with a link in it, writable places, and a first process that waits.
@@ -299,7 +299,7 @@ fn a_container_that_ended_is_gone_and_root_is_nobodys_workload() {
 fn a_process_that_still_has_the_hosts_root_is_no_container() {
     let Some(container) = TestContainer::build_by("echo; exec cat") else { return };
     let tree = tempfile::tempdir().unwrap();
-    // A place that exists, so that a failure of this test would harm nobody but the process above.
+    // A place that exists, so that a failure of this test would harm only the process above.
     let target = tree.path().to_str().unwrap();
     let told = reason(&container.attach(&[attachment(tree.path(), target, MountMode::Ro)]).unwrap_err());
     assert!(told.contains("is the host's"), "{told}");

@@ -38,7 +38,7 @@ pub struct BoxCgroup {
     absence: Option<String>,
 }
 
-/// The v2 part. Its leaves are missing when whoever made it died half-way.
+/// The v2 part. Its leaves are missing if their maker died halfway.
 #[derive(Debug)]
 struct Tree {
     top: Arc<Top>,

@@ -17,7 +17,7 @@ const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 const CGROUP_SUPER_MAGIC: u64 = 0x0027_e0eb;
 /// Directory of all boxes when root makes them.
 const TOP_NAME: &str = "strongbox";
-/// Controllers that are handed to boxes on v2, where they exist. Without the first two there is no point.
+/// Controllers that boxes get on v2, if the machine has them. Boxes require the first two.
 const CONTROLLERS: [&str; 4] = ["memory", "pids", "cpu", "io"];
 
 /// Looks at the machine; makes and moves nothing.

@@ -32,7 +32,7 @@ pub(super) struct Hierarchy {
 #[derive(Debug)]
 pub(super) struct Membership {
     directory: OwnedFd,
-    /// Where the limit of memory is, in the hierarchy of memory. Missing when whoever made it died half-way.
+    /// The file of the memory limit, in the memory hierarchy. Missing if its maker died halfway.
     load: Option<OwnedFd>,
     hierarchy: Hierarchy,
 }

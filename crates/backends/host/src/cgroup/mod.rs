@@ -116,7 +116,7 @@ impl Enforced {
 }
 
 impl Cgroups {
-    /// Looks at the machine; makes and moves nothing. What is missing is told by [`Cgroups::absence`].
+    /// Detects what the machine offers, without changes. [`Cgroups::absence`] names what is missing.
     pub fn detect() -> Self {
         detect::detect()
     }

@@ -1,7 +1,7 @@
 //! The one directory of a hierarchy below which all boxes are.
 //!
-//! It is made by the first box and goes with the last. Other processes do the same with it at the same time, so nobody may
-//! rely on its being there: whoever finds it gone makes it again.
+//! It is made by the first box and removed with the last. Other processes do the same concurrently, so no process may
+//! rely on its existence: if it is gone, it is made again.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::file;
 
-/// How often a directory may vanish between two calls before we give up. Each time, somebody else made progress.
+/// How often the directory may vanish between two calls before this gives up. Each time, another process made progress.
 const RACES_MAX: usize = 1000;
 /// Where our own process goes when the directory it lives in must hand out controllers.
 pub(super) const HOST_LEAF: &str = "strongbox-host";
@@ -92,7 +92,7 @@ impl Top {
 
     /// Removes the directory of all boxes, if there are none.
     pub(super) fn leave(&self) {
-        // Refused while somebody's box is in it, or because root made it for us: both are as they should be.
+        // Refused while a box is in it, or because root made it for this user: both are expected.
         let _ = rustix::fs::unlinkat(&self.base, &self.name, AtFlags::REMOVEDIR);
     }
 

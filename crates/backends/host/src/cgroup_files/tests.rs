@@ -1,7 +1,7 @@
 use super::*;
 use std::fs;
 
-/// A directory that looks like a cgroup file system to whoever only reads.
+/// A directory that looks like a cgroup file system to readers.
 struct Pretended(tempfile::TempDir);
 
 impl Pretended {
@@ -44,7 +44,7 @@ fn on_v2_the_narrowest_limit_on_the_way_up_counts() {
     assert_eq!(limits.cpu, Some(CpuQuota { quota_us: 50_000, period_us: 100_000 }));
     assert_eq!(found.stats(), Stats { cpu_us: Some(1234), memory_bytes: Some(4096), pids: Some(3) });
     let top = find(&[machine.hierarchy("", None)], "0::/\n");
-    assert_eq!(top.stats(), Stats::default(), "the whole machine is nobody's consumption");
+    assert_eq!(top.stats(), Stats::default(), "the root cgroup counts the whole machine");
     assert_eq!(top.limits(), Limits::default());
 }
 

@@ -48,8 +48,8 @@ fn write(path: &CStr, text: &str) -> rustix::io::Result<()> {
     rustix::io::write(file, text.as_bytes()).map(drop)
 }
 
-/// Runs `attempt` in a child and tells how it went. It may make system calls and nothing else: no
-/// allocation, no locks, no descriptors of ours.
+/// Runs `attempt` in a child and returns its result. It may only make system calls: no allocation, no locks, no
+/// descriptors of this process.
 pub(super) fn in_child(attempt: impl FnOnce() -> rustix::io::Result<()>) -> io::Result<()> {
     // SAFETY: the child runs only `attempt`, which keeps to system calls, and then leaves without running any of our code.
     let child = unsafe { libc::fork() };

@@ -20,7 +20,7 @@ use crate::sys;
 /// A tree that a container shall see.
 #[derive(Debug)]
 pub struct Attachment {
-    /// The tree, as it was decided on.
+    /// The decided tree.
     pub grant: Grant,
     /// Where it is seen.
     pub target: GuestPath,
@@ -30,8 +30,9 @@ pub struct Attachment {
     pub origin: Origin,
 }
 
-/// Puts mounts into the mount namespace of a process, which a descriptor names: the first one of a container that has not run
-/// anything of its image yet. `workload` is user and group as the host knows them; to them, and to nobody else, the trees belong.
+/// Puts mounts into the mount namespace of a process, which a descriptor names: the first one of a container that has
+/// not run anything of its image yet. `workload` is user and group as the host knows them; the trees belong to them
+/// alone.
 ///
 /// A target that is not there is made where that is possible. No link of the image is followed. Answers what the agent in the
 /// container must find. Waits, at most for as long as the set-up of a box may take. On an error some mounts may stand already, so
@@ -82,9 +83,9 @@ fn parents_first(attachments: &[Attachment]) -> Vec<&Attachment> {
     ordered
 }
 
-/// The mount of an attachment, which gives nobody more rights than it should from the first moment on.
+/// The mount of an attachment, with its final restrictions from the first moment on.
 fn restricted(attachment: &Attachment, workload: (u32, u32)) -> Result<OwnedFd> {
-    // Root of a container is not root of a box of ours, and owns nothing here.
+    // Root of an engine's container owns nothing in the tree, unlike root of a native box.
     let mount = of_grant(&attachment.grant, &attachment.origin, attachment.mode, Dwellers { workload, root: None })?;
     let always = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let attributes = match attachment.mode {
@@ -105,7 +106,7 @@ fn sight(attachment: &Attachment) -> Sight {
     }
 }
 
-/// What is opened of a container, so that nobody has to find it again by a number.
+/// Descriptors of a container, so that it is never looked up by pid again.
 struct Container {
     process: OwnedFd,
     /// Its root, as its first process sees it.
@@ -125,7 +126,7 @@ impl Container {
         };
         let root = open("root", OFlags::PATH | OFlags::DIRECTORY)?;
         let mount_table = open("mountinfo", OFlags::RDONLY)?;
-        // Asked again after opening: while the process is there, nobody else has its number.
+        // Checked again after opening: while the process lives, its pid is not reused.
         if pid_of(process) != Some(pid) {
             return Err(gone());
         }

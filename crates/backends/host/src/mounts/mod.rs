@@ -55,9 +55,9 @@ pub fn of_grant(grant: &Grant, origin: &Origin, mode: MountMode, dwellers: Dwell
     Ok(mount)
 }
 
-/// The maps of a tree that belongs to a user of the host: its owner is the workload. Other owners are not mapped, so the box reads what
-/// their files' modes allow and changes nothing of theirs. Other groups stay who they are, which is no group of the box: a file of the
-/// tree's owner can be changed whatever its group is.
+/// The maps of a tree that belongs to a user of the host: its owner is the workload. Other owners are not mapped, so
+/// the box reads what their files' modes allow and changes none of them. Other groups keep their ids, which are in no
+/// group of the box: a file of the tree's owner can be changed whatever its group is.
 fn granted_tree(owner: (u32, u32), workload: (u32, u32)) -> (Vec<IdLine>, Vec<IdLine>) {
     let taken = BTreeSet::from([owner.1, workload.1]);
     let mut groups = vec![(owner.1, workload.1, 1)];

@@ -1,8 +1,9 @@
-//! A bridge of the host that somebody else connects containers to: they are kept from each other, and from the host. Needs root, `ip`, `nft`.
+//! Isolates containers on an engine's bridge from each other and from the host. Needs root, `ip`, `nft`.
 //!
-//! An engine promises the first by rules of its packet filter, which an operator may have switched off, and which nobody can look at here. The
-//! kernel does it for each port of the bridge, and can be asked. A bridge has an address of the host, at which everything answers that listens on all addresses. The rules live in a table of our own beside
-//! those of the engine, which they can only narrow. They stay as long as the bridge may be used, as the engine's own do.
+//! An engine promises the first by rules of its packet filter, which an operator may have switched off and which cannot
+//! be checked here. The kernel does it for each port of the bridge, and can be asked. A bridge has an address of the
+//! host, at which everything answers that listens on all addresses. The rules live in a table of their own beside those
+//! of the engine, which they can only narrow. They stay as long as the bridge may be used, as the engine's own do.
 
 use std::fmt::Write;
 
@@ -79,12 +80,12 @@ fn read(told: &str) -> Result<Vec<Link>> {
 pub(super) fn shut(name: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {
-        return Err(failure(format!("{name:?} is no name of a bridge")));
+        return Err(failure(format!("{name:?} is not a valid name of a bridge")));
     }
     run("nft", &["-f", "-"], &rules(name))
 }
 
-/// One transaction. Bridges of several engines are in one set; the chains are written anew each time.
+/// One transaction. Bridges of several engines are in one set; the chains are rewritten each time.
 fn rules(name: &str) -> String {
     let mut rules = String::from(
         "add table inet strongbox_bridges\n\

@@ -1,6 +1,6 @@
 //! Programs of the host that carry a box's packets: started confined, awaited, and ended by certain identity.
 //!
-//! Each has a guard, a small process of ours that ends it together with its box where no server does.
+//! Each has a guard, a small process that ends it together with its box if the server is gone.
 #![expect(unsafe_code, reason = "a helper is confined between fork and exec, which only system calls can do")]
 
 use std::fs::File;
@@ -37,7 +37,7 @@ const COMPLAINTS_BYTES_MAX: u64 = 16 * 1024;
 
 const TUNNEL_DEVICE: &str = "/dev/net/tun";
 
-/// A process of ours, by what never becomes somebody else's.
+/// A process, by an identity that is never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelperProcess {
     /// Its number, which can be given again to another process.
@@ -80,7 +80,7 @@ pub(super) struct Guarded {
 
 /// Starts a helper for a box and waits until the box has a way out.
 ///
-/// `arguments` is told the number of the descriptor for [`Ready::OnDescriptor`].
+/// `arguments` gets the number of the descriptor for [`Ready::OnDescriptor`].
 pub(super) fn start(
     program: &Path,
     arguments: impl FnOnce(RawFd) -> Vec<String>,
@@ -128,7 +128,7 @@ pub(super) fn start(
     })
 }
 
-/// Kills and reaps a child of ours. Both fail only if it is gone already, which is what we want.
+/// Kills and reaps a child. Both fail only if it is gone already, which is fine.
 fn end_child(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
@@ -286,7 +286,7 @@ impl HelperProcess {
         if gone.map_err(|source| Error::io(context(), source))? == 0 {
             return Err(failure(format!("the network helper {} survived SIGKILL for {END_DEADLINE_SEC} s", self.pid)));
         }
-        // Fails when it is not our child, and then somebody else reaps it.
+        // Fails if it is not a child of this process; then its parent reaps it.
         let _ = rustix::process::waitid(WaitId::PidFd(process.as_fd()), WaitIdOptions::EXITED);
         Ok(())
     }

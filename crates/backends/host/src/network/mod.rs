@@ -167,8 +167,8 @@ pub fn detach(attachment: &Attachment) -> Result<()> {
     }
 }
 
-/// Removes what boxes share on their way out once none of them needs it, if this process had to do with it. Whoever made or removed boxes does
-/// this in the end.
+/// Removes what boxes share for their egress once no box needs it, if this process had to do with it. Call it after
+/// boxes were made or removed.
 pub fn put_away() -> Result<()> {
     veth::put_away()
 }

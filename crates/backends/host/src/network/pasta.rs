@@ -23,7 +23,7 @@ const ARGUMENTS: &[&str] = &[
     "--udp-ports=none",
     "--tcp-ns=none",
     "--udp-ns=none",
-    // The interface is set up by --config-net: nobody in the box has to ask for addresses.
+    // The interface is set up by --config-net, so the box needs no DHCP.
     "--no-dhcp",
     "--no-dhcpv6",
     "--no-ra",

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::Obstacle;
 
-/// What is missing when there is no server.
+/// What an obstacle report names if the host has no usable name server.
 pub(super) const WHAT: &str = "name resolution in the box";
 
 /// What every program of the host reads.

@@ -58,7 +58,7 @@ fn parse(line: &str) -> Option<Route> {
 fn is_ipv6_default(line: &str) -> bool {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let to_everywhere = fields.first().is_some_and(|field| field.bytes().all(|byte| byte == b'0'));
-    // Every namespace has an entry of its own that rejects what is not routed; it stands on `lo`.
+    // Every namespace has an entry of its own on `lo` that rejects packets without a route.
     to_everywhere && fields.get(1) == Some(&"00") && fields.get(9).is_some_and(|interface| *interface != "lo")
 }
 

@@ -1,8 +1,8 @@
 //! What a box with a network must not reach: the host, other boxes, metadata services, and reserved networks.
 //!
-//! A table of packet rules in the box's own network namespace refuses it. It is there before the box's interface is, and nobody in a
-//! box has the capability to change it. Routes are not enough: to a socket that is bound to an interface, the kernel
-//! takes every address that has no route for a neighbor on that interface.
+//! A packet filter table in the box's own network namespace refuses it. The table exists before the box's interface
+//! does, and no process of a box has the capability to change it. Routes are not enough: to a socket that is bound to
+//! an interface, the kernel takes every address without a route for a neighbor on that interface.
 
 use std::fs::read_to_string;
 use std::io;
@@ -29,8 +29,8 @@ pub(super) const RESERVED: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.
 /// The same by IPv6.
 const RESERVED6: [&str; 1] = ["fc00::/7"];
 
-/// What no configuration opens, besides metadata services: this network, loopback, boxes behind a veth pair, multicast and what
-/// nobody was ever given.
+/// What no configuration opens, besides metadata services: this network, loopback, boxes behind a veth pair, multicast
+/// and reserved addresses.
 const NEVER: [&str; 4] = ["0.0.0.0/8", "127.0.0.0/8", "10.199.0.0/16", "224.0.0.0/3"];
 
 /// The same by IPv6: link-local addresses and multicast.

@@ -3,8 +3,8 @@
 //! Every box has a network of two addresses out of 10.199.0.0/16. The host's end is named after the network's place in
 //! it, so the kernel, which has every name once, is the judge of collisions.
 //!
-//! A veth pair goes with the box's network namespace, when the kernel gets to it. Until then it is switched off: to delete it would make whoever waits for
-//! the end of the box wait ten times longer.
+//! A veth pair goes with the box's network namespace, when the kernel gets to it. Until then it is switched off:
+//! deleting it would make the end of a box take ten times longer.
 
 mod rules;
 mod trial;
@@ -108,7 +108,7 @@ pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces) -> Re
 pub(super) fn detach(interface: &str, index: u32) -> Result<()> {
     rules::met();
     let links = Links::open()?;
-    // After the machine was started again the number may be somebody else's.
+    // After a reboot the number may belong to another interface.
     if is_ours(interface) && links.name(index).as_deref() == Some(interface) {
         switch_off(&links, index)
     } else {
@@ -116,7 +116,8 @@ pub(super) fn detach(interface: &str, index: u32) -> Result<()> {
     }
 }
 
-/// Sees to it that veth pairs which are switched off are gone. Removes the rules if there is no veth pair then, and this process had to do with any.
+/// Deletes veth pairs that are switched off. Then removes the rules, if no veth pair is left and this process had to do
+/// with any.
 pub(super) fn put_away() -> Result<()> {
     let numbers = std::mem::take(&mut *switched_off());
     if !numbers.is_empty() {
@@ -157,7 +158,7 @@ fn is_ours(interface: &str) -> bool {
     number_of(interface).is_some()
 }
 
-/// The number in a name of ours.
+/// The number in the name of a veth pair of a box.
 fn number_of(interface: &str) -> Option<u32> {
     let number = interface.strip_prefix(PREFIX)?.parse().ok()?;
     (number < NETWORKS && name(number) == interface).then_some(number)
@@ -222,7 +223,7 @@ fn inside<T: Send>(net: &OwnedFd, act: impl FnOnce() -> T + Send) -> Result<T> {
     })
 }
 
-/// Does something in a thread that ends afterwards, so that nothing else of ours is ever done in a network that it went to.
+/// Runs a function in a new thread, so that no other code ever runs in the network namespace that it enters.
 fn in_a_thread<T: Send>(act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let done = std::thread::scope(|scope| scope.spawn(act).join());
     done.unwrap_or_else(|_| Err(failure("a thread for another network broke down")))

@@ -59,7 +59,7 @@ pub(super) const fn error(number: i32) -> Answer {
     Answer::Error(u16::from_le_bytes([low, high]))
 }
 
-/// What a call answers that nobody decided on.
+/// The result of a call that is not in the table.
 pub(super) const UNKNOWN: Decision = Decision::Always(error(libc::ENOSYS));
 
 /// `AUDIT_ARCH_X86_64`: what the kernel calls the native table. x32 goes by the same name with larger numbers.

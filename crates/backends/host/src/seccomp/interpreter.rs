@@ -1,6 +1,6 @@
 //! A small interpreter of classic BPF, so that tests ask the programs themselves and not the table that they came from.
 
-/// What a filter is told about a call.
+/// A call as the filter sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
     pub(super) architecture: u32,
@@ -49,7 +49,7 @@ pub(super) fn run(program: &[u8], call: Call) -> Outcome {
             0x15 => position += branch(accumulator == operand),
             0x35 => position += branch(accumulator >= operand),
             0x06 => return Outcome { action: operand, looked_at_arguments },
-            code => panic!("instruction {code:#x} is not one of ours"),
+            code => panic!("instruction {code:#x} is not used by the compiler"),
         }
     }
 }

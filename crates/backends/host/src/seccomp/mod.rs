@@ -1,8 +1,9 @@
 //! Which system calls a box has.
 //!
-//! The policy is one table (`table.rs`): every call of x86_64 is allowed, refused (`EPERM`), decided by its arguments, or —
-//! when nobody listed it — does not exist (`ENOSYS`). The table becomes one classic BPF program (`compile.rs`) that every
-//! command installs last, just before it starts. The whole verdict table is a snapshot test, so no change goes unseen.
+//! The policy is one table (`table.rs`): every call of x86_64 is allowed, refused (`EPERM`), or decided by its
+//! arguments; a call that is not listed does not exist (`ENOSYS`). The table becomes one classic BPF program
+//! (`compile.rs`) that every command installs last, just before it starts. The whole verdict table is a snapshot test,
+//! so no change goes unseen.
 //!
 //! - An unknown call answers `ENOSYS`, because that is what programs expect of an older kernel: they fall back. `clone3`
 //!   answers so too: its flags lie behind a pointer that a filter cannot read, and C libraries then use `clone`.

@@ -255,8 +255,8 @@ const TIOCSETD: u32 = 0x5423;
 /// Everything but leases, which make every open of the file wait, on the host too where it is mounted; and the predecessor of inotify,
 /// whose watches no account is charged for.
 ///
-/// Locks that belong to an open file answer as in older kernels, so that programs take those of processes: nobody is charged for
-/// either, and only those of processes can be counted.
+/// Open file description locks answer as in older kernels, so that programs use process locks: no account is charged
+/// for either, and only process locks can be counted.
 const FCNTL: &[Rule] = &[
     refuse(&[is(1, F_SETLEASE)]),
     refuse(&[is(1, F_NOTIFY)]),

@@ -228,7 +228,7 @@ fn nobody_becomes_the_agent() {
     for call in [libc::SYS_setuid, libc::SYS_setfsuid] {
         expect(call, &[agent], EPERM);
         expect(call, &[user], ALLOW);
-        // What stands in registers that the call does not read is nobody's id.
+        // Registers that the call does not read do not matter.
         expect(call, &[user, agent, agent], ALLOW);
     }
     for (call, count) in [(libc::SYS_setreuid, 2), (libc::SYS_setresuid, 3)] {

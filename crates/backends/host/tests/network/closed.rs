@@ -82,7 +82,7 @@ fn boxes_are_cut_off_until_removed_rules_are_back() {
         let directory = tempfile::tempdir().unwrap();
         let copy = directory.path().join("nft");
         std::fs::copy("/usr/sbin/nft", &copy).unwrap();
-        // Rules cannot be written as long as there is no program that does it.
+        // Rules cannot be written without a working nft.
         test_host::run(&["mount", "--bind", "/bin/false", "/usr/sbin/nft"]);
         test_host::run(&[copy.to_str().unwrap(), "flush", "ruleset"]);
         wait_for("the cut", || !test_host::is_up(&interface));

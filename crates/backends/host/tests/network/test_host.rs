@@ -265,7 +265,7 @@ impl TestBox {
         guard
     }
 
-    /// Where the box sends what is not near.
+    /// The address of the box's default route.
     pub(crate) fn gateway(&self) -> Ipv4Addr {
         let table = fs::read_to_string(format!("/proc/{}/net/route", self.pid())).unwrap();
         let line =
@@ -414,7 +414,7 @@ pub(crate) fn runs(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// A helper has nothing of ours: no environment, descriptor, session or root user; and it stays out of the box's network.
+/// A helper inherits nothing: no environment, descriptor, session or root user; and it stays out of the box's network.
 pub(crate) fn assert_confined(pid: u32, inside: &TestBox) {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
     let helper = pid.to_string();

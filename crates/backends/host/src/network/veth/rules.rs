@@ -171,7 +171,7 @@ table inet strongbox {{
     )
 }
 
-/// Removes the rules if nobody needs them, and this process ever had to do with them.
+/// Removes the rules if they are unused and this process ever had to do with them.
 pub(super) fn remove_if(nobody_needs_them: impl FnOnce() -> bool) -> Result<()> {
     if matches!(*known(), Known::Nothing) {
         return Ok(());
@@ -184,7 +184,7 @@ pub(super) fn remove_if(nobody_needs_them: impl FnOnce() -> bool) -> Result<()> 
     Ok(())
 }
 
-/// Remembers that somebody's veth pair was met, and with it perhaps the rules of a process that could not remove them.
+/// Records that a veth pair was met, and with it perhaps the rules of a process that could not remove them.
 pub(super) fn met() {
     let mut known = known();
     if matches!(*known, Known::Nothing) {

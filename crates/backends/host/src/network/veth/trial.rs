@@ -1,7 +1,8 @@
 //! Whether the machine's packet filters let the packets of boxes through.
 //!
-//! Everybody's rules can stop what is forwarded (Docker's do), and nobody can tell by reading them. So a connection is tried through a veth pair,
-//! towards the name server that boxes would ask, and the last rule of all, which is ours, refuses it. It never leaves the machine.
+//! Rules of other programs can stop forwarded packets (Docker's do), which cannot be derived from reading them. So a
+//! connection is tried through a veth pair, towards the name server of boxes, and the very last rule, which is
+//! Strongbox's, refuses it. It never leaves the machine.
 #![expect(unsafe_code, reason = "a network namespace is made, which a thread may always do")]
 
 use std::io::ErrorKind;
