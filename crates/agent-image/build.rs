@@ -46,7 +46,7 @@ fn build(workspace: &Path, target_dir: &Path) -> io::Result<PathBuf> {
     command.args(["build", "--package", "box-agent", "--bin", "strongbox-agent", "--profile", "agent"]);
     command.args(["--target", TARGET, "--target-dir"]).arg(target_dir);
     command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-C target-feature=+crt-static");
-    // What the outer build was told about its own flags, or wraps its compiler in, is not meant for this program.
+    // Flags and wrappers of the outer build do not apply to this program.
     for inherited in ["CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_TARGET"] {
         command.env_remove(inherited);
     }

@@ -12,7 +12,7 @@ pub static AGENT: &[u8] = include_bytes!(env!("STRONGBOX_AGENT"));
 /// The SHA-256 of the agent, in hexadecimal digits.
 const DIGEST: &str = env!("STRONGBOX_AGENT_DIGEST");
 
-/// Digits of the digest that tell the file of one version from those of others.
+/// Digits of the digest that distinguish the file of one version from those of others.
 const NAME_DIGITS: usize = 16;
 
 /// The name of a file or volume that holds this version of the agent.
@@ -48,7 +48,7 @@ fn once(place: &'static OnceLock<OwnedFd>, mode: u32) -> io::Result<BorrowedFd<'
 
 fn seal(bytes: &[u8], mode: u32) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Newer kernels want to be told that the file is meant to be executed; older ones do not know the flag.
+    // Newer kernels want executable files marked by this flag; older ones do not know it.
     let file = rustix::fs::memfd_create("strongbox-agent", flags | MemfdFlags::EXEC)
         .or_else(|_| rustix::fs::memfd_create("strongbox-agent", flags))?;
     let mut rest = bytes;

@@ -42,7 +42,7 @@ impl LockWatch {
 
     /// Looks where that is due, and ends every process of a box that holds too many locks.
     pub(crate) fn turn(&mut self, tracker: &Tracker) {
-        // Elsewhere the machine is not shared with a host, and processes that are not ours would be ended too.
+        // An agent that is not pid 1 has a machine of its own, where this would also end processes of others.
         if !rustix::process::getpid().is_init() || !has_processes() {
             self.next = None;
             return;

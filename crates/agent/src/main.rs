@@ -59,7 +59,7 @@ enum Role {
     Lodger(PathBuf),
     /// To carry bytes between the standard streams and the agent of this container.
     Dialler,
-    /// To put mounts of the host into a container, as told over standard input.
+    /// Puts mounts of the host into a container, as requested over standard input.
     Attacher,
     /// To end the process that standard output names when the one that standard input names has ended.
     Guard,

@@ -25,7 +25,8 @@ const STREAMS_MAX: usize = limits::STREAMS_PER_BOX_MAX + 64;
 /// Descriptors for execs, their streams and connections to ports: 1024 without what asks and what is the agent's own.
 const DESCRIPTORS_MAX: usize = 944;
 
-/// Descriptors of one exec, without its streams: three pipes, what tells of its end, and two files of its journal.
+/// Descriptors of one exec, without its streams: three pipes, the one that reports its end, and two files of its
+/// journal.
 const DESCRIPTORS_PER_EXEC: usize = 6;
 
 /// Descriptors of one connection to a port: its stream and its socket.
@@ -448,7 +449,7 @@ impl Stream {
         }
     }
 
-    /// Whether there is something to do that no descriptor tells of.
+    /// Whether there is work for which no descriptor becomes ready.
     fn is_ending(&self) -> bool {
         matches!(self, Self::Running(exec) if exec.has_ended())
     }

@@ -58,7 +58,7 @@ pub(crate) fn inherited(number: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Does something with the rights that a user of the host has to files, and with none of our own.
+/// Runs a function with the file rights of a user of the host, and with none of this process's own.
 pub(crate) fn with_files_of<T>(
     user: box_wire::User,
     work: impl FnOnce() -> rustix::io::Result<T>,
@@ -162,7 +162,7 @@ pub(crate) fn fork_box(namespaces: i32, cgroup: Option<BorrowedFd<'_>>) -> io::R
     arguments.pidfd = (&raw mut pidfd) as u64;
     match clone_single(arguments, cgroup)? {
         None => Ok(None),
-        // SAFETY: the kernel stored a descriptor that is ours alone.
+        // SAFETY: the kernel stored a new descriptor without another owner.
         Some(pid) => Ok(Some((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))),
     }
 }
@@ -487,7 +487,7 @@ pub(crate) fn block_signals() {
 
 /// Sends a signal to the group of a child that leads one and has not been reaped.
 pub(crate) fn signal_group(leader: i32, signal: i32) -> io::Result<()> {
-    // Other numbers would mean everybody, or this process's own group.
+    // Other numbers would mean all processes, or this process's own group.
     if leader < 2 { Err(Errno::SRCH.into()) } else { signal_child(-leader, signal) }
 }
 

@@ -123,7 +123,7 @@ fn kind(kind: EntryType, link: Option<Vec<u8>>, shown: &str) -> Result<Kind, Rea
     }
 }
 
-/// A path as the archive tells it, refused when it would lead out.
+/// A path of the archive, refused if it leads out.
 fn clean_path(raw: &[u8]) -> Result<PathBuf, Reason> {
     let shown = String::from_utf8_lossy(raw);
     if raw.starts_with(b"/") {

@@ -39,7 +39,7 @@ impl BlobWriter {
         Ok(self.file.write_all(bytes).map_err(|error| Error::io("storing a layer", error))?)
     }
 
-    /// Keeps it if it is all there and, where that is known before, what it was said to be; tells what it is.
+    /// Keeps the blob if it is complete and has the expected digest, if one is given; returns its digest.
     pub(crate) fn finish(self, expected: Option<&Digest>) -> Result<Digest, Failure> {
         if self.left > 0 {
             return Err(format!("a layer broke off; {} bytes of it are missing", self.left).into());

@@ -35,7 +35,7 @@ pub(crate) struct Building<'a> {
 }
 
 impl Building<'_> {
-    /// Makes the tree unless it is there, and tells what it is called.
+    /// Makes the tree unless it exists, and returns its name.
     pub(crate) fn build(&self, store: &Arc<Store>) -> Result<Digest, Failure> {
         let tree = self.config.chain();
         let _turn = store.turn_now(Turn::Tree, tree.digits())?;

@@ -14,8 +14,8 @@ pub struct ImagesConfig {
     pub pull: PullPolicy,
     /// How long one image may take to arrive, unpacking included.
     pub timeout: Duration,
-    /// File with names and passwords for registries, in the form of docker's `config.json`; without one, everybody is asked
-    /// without a name.
+    /// File with names and passwords for registries, in the form of docker's `config.json`; without one, all requests
+    /// are anonymous.
     pub auth_file: Option<PathBuf>,
     /// How large an image may be.
     pub limits: ImageLimits,

@@ -90,7 +90,7 @@ impl<R: Read> DigestingReader<R> {
         Self { inner, digesting: Digesting::default() }
     }
 
-    /// Reads what is left and tells the digest of all.
+    /// Reads the rest and returns the digest of everything.
     pub(crate) fn finish(mut self) -> io::Result<Digest> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.digesting.finish())

@@ -155,7 +155,7 @@ impl ImageStore for Images {
                 let reason = "it is not in the store; list images with: strongbox image ls".to_owned();
                 return Err(Error::BadImage { image: name.to_string(), reason });
             }
-            // While another image is made, nothing can be told unused; then the next one to look removes it.
+            // While another image is made, unused data cannot be determined; then a later collection removes it.
             gc::try_collect(&store).map(drop)
         })
         .await

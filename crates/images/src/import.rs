@@ -33,7 +33,7 @@ struct Offer {
     index: Option<Digest>,
     config: Vec<u8>,
     layers: Vec<Part>,
-    /// Whether only its shape tells that it is a root file system.
+    /// Whether it is taken for a root file system by its shape alone.
     is_plain: bool,
 }
 
@@ -44,7 +44,7 @@ struct Part {
     digest: Option<Digest>,
 }
 
-/// Takes every image of a file or directory. `name` is what a single one shall be called.
+/// Imports every image of a file or directory. `name` is the name for a single one.
 pub(crate) fn import(
     store: &Arc<Store>,
     config: &ImagesConfig,

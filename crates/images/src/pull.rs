@@ -75,7 +75,7 @@ async fn pull_in_turn(
     .await?)
 }
 
-/// An image as a registry tells it.
+/// An image as a registry describes it.
 struct RemoteImage {
     digest: Digest,
     index: Option<Digest>,

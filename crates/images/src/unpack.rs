@@ -181,7 +181,7 @@ impl<'a> Unpacker<'a> {
         Ok(self.tree.hard_link(original, path)?)
     }
 
-    /// Makes the directories above a path that the archive did not mention, open to all whatever our own mask is.
+    /// Makes the directories above a path that the archive did not mention, readable by all whatever the umask is.
     fn make_parents(&mut self, path: &Path) -> Result<(), Failure> {
         let parent = path.parent().unwrap_or(Path::new(""));
         if parent.as_os_str().is_empty() || self.is_directory(parent)? {
@@ -267,14 +267,14 @@ impl<'a> Unpacker<'a> {
         Ok(())
     }
 
-    /// Who a file shall belong to, where that can be chosen.
+    /// The owner of a file, where it can be chosen.
     fn owner(&self, meta: &Meta) -> Option<(u32, u32)> {
         let id = |told: u64| u32::try_from(told).ok().filter(|_| told <= OWNER_MAX).unwrap_or(0);
         self.keeps_owners.then(|| (id(meta.uid), id(meta.gid)))
     }
 }
 
-/// Copies the contents of an entry. What cannot be read is the archive's fault, what cannot be written ours.
+/// Copies the content of an entry. Read errors are the archive's fault, write errors this machine's.
 fn copy(contents: &mut impl Read, file: &mut std::fs::File, size_bytes: u64, path: &Path) -> Result<(), Failure> {
     let (mut buffer, mut left) = (vec![0; 1 << 17], size_bytes);
     while left > 0 {

@@ -24,7 +24,7 @@ pub(crate) enum Mark {
     Removed(PathBuf),
     /// What lower layers have in this directory is gone.
     Opaque(PathBuf),
-    /// It is of no use to anybody.
+    /// It has no meaning.
     Ignored,
 }
 

@@ -52,7 +52,7 @@ pub enum Error {
     /// Something else is where the package would go.
     #[error("Skill directory already exists: {path}")]
     DirectoryTaken {
-        /// Where in the store: callers are not told where the store is.
+        /// Where in the store: callers do not learn where the store is.
         path: String,
     },
     /// A skill keeps its name.
@@ -234,7 +234,7 @@ pub enum Error {
         /// As the archive has it, shortened.
         path: String,
     },
-    /// Two entries of the archive would be one file, here or on a system that does not tell their names apart.
+    /// Two entries of the archive would be one file, here or on a system that considers their names equal.
     #[error("Archive has two entries that are one path: {path}")]
     ArchiveDuplicate {
         /// The second one, shortened.

@@ -30,7 +30,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The keys that are ours, in the order in which they are written, with their values.
+    /// The keys that this crate knows, in the order in which they are written, with their values.
     fn entries(&self) -> [(&'static str, Option<&str>); 3] {
         [
             ("name", stated(self.name.as_ref())),
@@ -95,7 +95,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The same text with another header and other instructions. Keys that are not ours stay.
+    /// The same text with another header and other instructions. Unknown keys stay.
     pub(crate) fn rewritten(&self, header: &Header, instructions: &str) -> Result<String> {
         let others = self.other_values();
         let kept = join(header, &self.other_lines(), instructions);
@@ -137,7 +137,7 @@ impl<'a> Document<'a> {
         .filter(|values| !values.is_empty())
     }
 
-    /// The lines of keys that are not ours: a key starts in the first column, and what is indented below it is its value.
+    /// The lines of unknown keys: a key starts in the first column, and its value is indented below it.
     fn other_lines(&self) -> String {
         let mut lines = String::new();
         let mut is_ours = false;

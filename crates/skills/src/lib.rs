@@ -1,4 +1,4 @@
-//! Skill packages: directories with a `SKILL.md` that tell an agent how to do something, and what it needs for that.
+//! Skill packages: directories with a `SKILL.md` that explains a task to an agent, and the files for it.
 //!
 //! A [`SkillStore`] is one tenant's directory of them. Packages come from strangers and boxes can write into them, so every
 //! tree is touched through [`box_core::SafeRoot`] only, everything has a limit, and nothing in a package is ever run here.

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::error::{Error, Result, shown};
 use crate::limits::{COMPONENT_BYTES_MAX, NAME_CHARS_MAX};
 
-/// Directories at the top of a store that hold no skill of it: ours, and where the stores of tenants are when their root
-/// lies below the one of a server without tenants.
+/// Directories at the top of a store that are not skills: the staging directory, and the tenants' stores if their root
+/// lies below that of a server without tenants.
 pub(crate) const RESERVED: &[&str] = &[crate::staging::DIRECTORY, "tenants"];
 
 /// What an archive without a usable file name is called.

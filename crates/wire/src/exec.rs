@@ -52,7 +52,7 @@ pub enum Stdin {
 pub enum Output {
     /// To the stream that asked for the exec, as it comes. Closing that stream kills the whole tree.
     Stream,
-    /// Into files of the box's journal, whether or not anybody listens. Closing a stream only detaches it.
+    /// Into files of the box's journal, with or without a client. Closing a stream only detaches it.
     Journal {
         /// Most bytes that are kept of each of the two streams: the beginning and the end, with a gap between them.
         bytes_max: u64,
@@ -123,7 +123,7 @@ pub struct Usage {
     pub cpu_user_us: u64,
     /// Processor time in the kernel.
     pub cpu_system_us: u64,
-    /// Peak memory. Of the exec where its cgroup tells, else of its largest process.
+    /// Peak memory. Of the exec if its cgroup reports it, otherwise of its largest process.
     pub memory_peak_bytes: u64,
     /// Read from storage by the main process and the children it waited for.
     pub io_read_bytes: u64,

@@ -39,7 +39,7 @@ pub enum FileOp {
         path: GuestPath,
         /// Levels to go down; 1 is the directory itself.
         depth: u32,
-        /// Most entries to tell, at most [`limits::ENTRIES_MAX`].
+        /// Most entries in the answer, at most [`limits::ENTRIES_MAX`].
         entries_max: u32,
     },
     /// The bytes of a regular file. Answered with [`Answer::Entry`], then the bytes.
@@ -154,8 +154,8 @@ pub enum FileOp {
         /// Most lines, at most [`limits::MATCHES_MAX`].
         matches_max: u32,
     },
-    /// Does other work, and tells more of what it answers with: [`Answer::Detail`] for [`Answer::Entry`], and
-    /// [`Answer::Details`] for [`Answer::Entries`]. Not for work that gives bytes.
+    /// Does another operation and answers with more details: [`Answer::Detail`] for [`Answer::Entry`], and
+    /// [`Answer::Details`] for [`Answer::Entries`]. Not for operations that return bytes.
     InDetail {
         /// What to do.
         op: Box<FileOp>,
@@ -313,7 +313,7 @@ pub type Reply = Result<Answer, FileError>;
 /// What came of a file operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It is done, and there is nothing to tell.
+    /// Success without a value.
     Done,
     /// One thing.
     Entry(Entry),
@@ -435,9 +435,9 @@ pub struct Lines {
 /// Why an answer holds fewer lines than the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cut {
-    /// There were as many as may be told.
+    /// The limit of lines was reached.
     Lines,
-    /// There was as much text as may be told.
+    /// The limit of text was reached.
     Bytes,
 }
 
@@ -477,11 +477,11 @@ pub enum ChangeKind {
     Attributes,
     /// It is gone.
     Removed,
-    /// It has another name now: this is the old one. Only told to who follows.
+    /// It was renamed: this is the old name. Only sent to [`FileOp::Follow`].
     Left,
-    /// It had another name before: this is the new one. Only told to who follows.
+    /// It was renamed: this is the new name. Only sent to [`FileOp::Follow`].
     Arrived,
-    /// More happened than could be told. Changes that only newer agents know are read as this one: look again.
+    /// Some changes could not be reported. Changes that only newer agents know are read as this one: look again.
     #[serde(other)]
     Missed,
 }

@@ -136,5 +136,6 @@ pub const FILLED_MAX: usize = 256;
 /// Longest name of an extended attribute, as the system has it.
 pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 255;
 
-/// Names and values of all extended attributes of a file that are set or told together. Small file systems have no room for more.
+/// Names and values of all extended attributes of a file in one request or answer. Small file systems have no room for
+/// more.
 pub const ATTRIBUTES_BYTES_MAX: usize = 8 << 10;

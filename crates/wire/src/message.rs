@@ -85,8 +85,8 @@ pub enum Event {
         /// Process id inside the box.
         pid: u32,
     },
-    /// A journalled command has written this much so far, and all of it that is kept is in the journal's files. Told when there
-    /// is more than was told before and the stream has taken everything else, so that a slow listener costs nothing.
+    /// A journalled command has written this much so far, and all of it that is kept is in the journal's files. Sent
+    /// when the totals have grown and the stream has taken everything else, so that a slow client costs nothing.
     Progress {
         /// Bytes of standard output, or of the terminal.
         stdout_bytes: u64,

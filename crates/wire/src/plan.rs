@@ -14,7 +14,7 @@ pub struct Plan {
     pub agent: User,
     /// Who commands run as, unless they say otherwise.
     pub workload: User,
-    /// What root of the box has over what is the box's own; nothing in most boxes, and nothing for anybody else.
+    /// Capabilities of root over the box's own files and processes; none in most boxes, and none for other users.
     pub root_capabilities: Vec<RootCapability>,
     /// Whether commands of the workload may start commands of root, in their own exec.
     pub sudo: bool,
@@ -134,7 +134,7 @@ pub struct Sight {
     pub read_only: bool,
 }
 
-/// Mounts for a container that an engine made, told to a helper that the host starts outside of all boxes.
+/// Mounts for a container that an engine made, for a helper that the host starts outside of all boxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attaching {
     /// The process whose mount namespace is entered.

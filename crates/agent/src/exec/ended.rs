@@ -15,7 +15,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// What a reaper that stood between told of its command. `pid` is the reaper's own.
+    /// The status that a reaper reported for its command. `pid` is the reaper's own.
     pub(super) fn told_by_reaper(pid: i32, bytes: &[u8; STATUS_BYTES], wall: Duration) -> Self {
         let number = |index: usize| {
             let mut eight = [0; 8];

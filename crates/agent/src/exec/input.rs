@@ -12,7 +12,7 @@ use super::spawn::{self, Spawned};
 /// The end-of-file character. A terminal has no end; this is how it is said.
 const END_OF_FILE: u8 = 0x04;
 
-/// Input on its way to a command. At most one frame of it: nothing more is taken from anybody until the command has read that.
+/// Input on its way to a command: at most one frame. No more is read from clients until the command has taken it.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     bytes: Vec<u8>,

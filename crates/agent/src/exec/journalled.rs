@@ -39,7 +39,7 @@ struct Attachment {
     /// It takes no more events, although it may still have something to say.
     is_deaf: bool,
     knows_start: bool,
-    /// Totals that it was told of last.
+    /// The totals of the last `Progress` message.
     told: (u64, u64),
 }
 

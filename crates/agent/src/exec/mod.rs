@@ -193,7 +193,7 @@ impl Exec {
         u32::try_from(self.child.pid).unwrap_or(0)
     }
 
-    /// The number to tell those who wait for the start; nothing while it is not known to have happened.
+    /// The pid for clients that wait for the start; none until the start is known to have succeeded.
     fn started_pid(&self) -> Option<u32> {
         matches!(self.verdict, Verdict::Started).then(|| self.told_pid())
     }

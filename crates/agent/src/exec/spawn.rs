@@ -304,7 +304,7 @@ fn reap_above(image: &Image<'_>, ends: ChildEnds, prepared: &Prepared, status: &
     }
 }
 
-/// Bytes by which a reaper tells how its command ended.
+/// Size of the message in which a reaper reports how its command ended.
 pub(crate) const STATUS_BYTES: usize = 4 + 5 * 8;
 
 fn start_program(image: &Image<'_>, ends: &ChildEnds, prepared: &Prepared) -> ! {
@@ -366,8 +366,8 @@ fn save(request: &FileRequest, storage: &Storage) -> i32 {
     }
 }
 
-/// Where command and agent share their memory, the kernel shall choose the command when there is none left. Everybody may ask for that;
-/// who takes it back risks nothing but its own box.
+/// If command and agent share a memory limit, the OOM killer must choose the command. Raising the score needs no right;
+/// a command that lowers it again risks only its own box.
 fn die_before_the_agent() {
     let file = rustix::fs::open("/proc/self/oom_score_adj", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
     let _ = file.map(|file| rustix::io::write(file, b"1000"));

@@ -220,7 +220,7 @@ fn parents(sight: Sight) -> Vec<(i32, i32)> {
     }
 }
 
-/// The same as `user` sees them: a child looks, and tells us.
+/// The same as `user` sees them: a child looks, and reports them.
 fn seen_by(user: User) -> io::Result<Vec<(i32, i32)>> {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     if sys::fork(None)?.is_none() {

@@ -12,7 +12,7 @@ use super::place::{FileTree, by_descriptor};
 /// No set-user-id and no set-group-id: the file may lie in a directory of the host.
 const MODE_MASK: u32 = 0o1777;
 
-/// Changes what is to change, and tells what came of it.
+/// Applies the requested changes, and returns the new state.
 pub(super) fn adjust(
     place: &FileTree,
     path: &GuestPath,

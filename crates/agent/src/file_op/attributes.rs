@@ -28,8 +28,8 @@ pub(super) fn replace(file: &impl AsFd, attributes: &Attributes) -> Result<()> {
     Ok(())
 }
 
-/// The attributes of a file that begin like this, by name and as far as they are text; as many as may be told. A file system that
-/// knows none has none.
+/// The extended attributes of a file with this prefix, by name: those that are text, as many as an answer may hold. A
+/// file system without attributes has none.
 pub(super) fn read(file: &impl AsFd, prefix: &str) -> Vec<(String, String)> {
     let path = by_descriptor(file);
     let mut told = Vec::new();

@@ -1,4 +1,4 @@
-//! What only the box can tell of its files: what it calls their owners, where links lead, and extended attributes.
+//! Details of files that only the box knows: names of owners, targets of links, and extended attributes.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -61,7 +61,7 @@ impl<'a> Teller<'a> {
         let (owner, group) = (self.users.get(&entry.uid).cloned(), self.groups.get(&entry.gid).cloned());
         let is_link = entry.kind == EntryKind::Symlink;
         let wanted = is_link || self.attributes.is_some();
-        // What it was told as may be no path, or be gone by now: then there is nothing more to tell.
+        // A path that is not valid as an argument, or a file that is gone by now, has no further details.
         let path = entry.path.parse::<GuestPath>().ok().filter(|_| wanted);
         let found = path.and_then(|path| self.place.look_up(&path).ok());
         let attributes = match (self.attributes, &found) {

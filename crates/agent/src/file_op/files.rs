@@ -140,7 +140,7 @@ pub(super) fn check_regular(entry: &Entry) -> Result<(), FileError> {
     Err(FileError::new(code, format!("{} is {what}", entry.path)))
 }
 
-/// What there is to tell of an opened thing.
+/// The entry of an opened file.
 pub(super) fn entry(thing: &impl AsFd, path: &str) -> Result<Entry, FileError> {
     let failed = |error: rustix::io::Errno| file_error(path, error);
     let stat = rustix::fs::fstat(thing).map_err(failed)?;
@@ -155,7 +155,7 @@ pub(super) fn entry(thing: &impl AsFd, path: &str) -> Result<Entry, FileError> {
     Ok(describe(&stat, path.to_owned(), target))
 }
 
-/// What there is to tell of something by its numbers.
+/// The entry of a file by its `stat`.
 pub(super) fn describe(stat: &Stat, path: String, target: Option<String>) -> Entry {
     let modified = i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
     Entry {

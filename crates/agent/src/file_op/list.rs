@@ -46,7 +46,7 @@ pub(super) fn list(place: &FileTree, path: &GuestPath, depth: u32, entries_max: 
     Ok(listing.finish())
 }
 
-/// What there is to tell of something in a directory; nothing when it is gone.
+/// The entry of a file in a directory; none if it is gone.
 fn look(directory: BorrowedFd<'_>, name: &CStr, told: String) -> Option<Entry> {
     let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let target = match kind(&stat) {
@@ -74,7 +74,7 @@ impl Listing {
         Self { entries: BTreeMap::new(), turn: 0, bytes: 0, entries_max, truncated: false }
     }
 
-    /// Whether something of that path would be told.
+    /// Whether an entry of that path belongs to the answer.
     fn wants(&self, path: &str) -> bool {
         let last = self.entries.last_key_value();
         self.entries.len() < self.entries_max || last.is_some_and(|((last, _), _)| path < last.as_str())

@@ -16,7 +16,7 @@ const LOOKS_MAX: u64 = 1_000_000;
 /// Files with several names that are remembered, so that each counts once.
 const LINKED_MAX: usize = 200_000;
 
-/// The unit of allocation that the system tells, whatever the file system's own is.
+/// The unit of `st_blocks`, whatever the file system's own is.
 const BLOCK_BYTES: u64 = 512;
 
 /// Adds up a tree, without what is mounted in it.

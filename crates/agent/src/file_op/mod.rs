@@ -63,7 +63,7 @@ pub(crate) fn run(request: &FileRequest, storage: Option<&Storage>) -> i32 {
 enum AnswerTiming {
     /// It is this one, and all there is.
     Now(Answer),
-    /// It was told; then came bytes, and this is how that ended.
+    /// It was sent; then came bytes, and this is how that ended.
     Before(io::Result<()>),
 }
 
@@ -213,7 +213,7 @@ fn file_error(path: &str, error: impl Into<io::Error>) -> FileError {
     if let Some(cut) = reason.find(" (os error") {
         reason.truncate(cut);
     }
-    // A path of a tree can be longer than anybody wants to read.
+    // A path of a tree can be too long to be read.
     let path: String = path.chars().take(PATH_BYTES_MAX).collect();
     FileError::new(code, format!("{path}: {reason}"))
 }

@@ -182,7 +182,7 @@ fn locate(path: &GuestPath, flags: OFlags) -> Result<OpenedPath, FileError> {
     locate_in(CWD, Path::new(path.as_str()), flags, path)
 }
 
-/// Opens what a name means and tells where it really is. Links of `/proc` that are no paths are not followed.
+/// Opens a name and returns where it really is. Magic links of `/proc` are not followed.
 fn locate_in(directory: impl AsFd, name: &Path, flags: OFlags, path: &GuestPath) -> Result<OpenedPath, FileError> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
     let found = rustix::fs::openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);

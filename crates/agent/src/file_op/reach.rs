@@ -1,4 +1,4 @@
-//! Whether a file could be filled, before anybody sends its bytes.
+//! Whether a file could be filled, checked before its bytes are sent.
 
 use box_wire::{FileError, FileErrorCode, GuestPath};
 use rustix::fs::{Access, AtFlags, CWD};

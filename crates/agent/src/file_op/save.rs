@@ -115,7 +115,7 @@ impl<W: Write> Saving<'_, W> {
     fn add_directory(&mut self, walk: &mut Walk, name: &CStr, path: &[u8], stat: &Stat) -> io::Result<()> {
         match walk.enter(name) {
             Ok(()) => self.add_records(&walk.directory(), None)?,
-            // It is there, and that is all that can be told.
+            // It exists, but its details cannot be read.
             Err(Errno::ACCESS | Errno::PERM) => {}
             Err(error) => return Err(error.into()),
         }

@@ -29,7 +29,7 @@ fn told_path(path: &GuestPath, below: &[u8]) -> String {
     format!("{path}/{}", String::from_utf8_lossy(below))
 }
 
-/// Keeps as many of the first items as fit into an answer; tells whether that are all.
+/// Keeps as many of the first items as fit into an answer; returns whether these are all.
 fn fit<T>(items: &mut Vec<T>, size: impl Fn(&T) -> usize) -> bool {
     /// Numbers and lengths of one item.
     const FRAME_BYTES: usize = 32;

@@ -72,7 +72,7 @@ pub(super) struct Item {
 }
 
 impl Item {
-    /// Whether it is worth trying to enter it. Not all file systems tell.
+    /// Whether it is worth trying to enter it. Not all file systems report the type.
     pub(super) fn may_be_directory(&self) -> bool {
         matches!(self.kind, FileType::Directory | FileType::Unknown)
     }

@@ -28,10 +28,10 @@ use super::{AnswerTiming, Output, file_error, told_path};
 /// Directories that are watched.
 const DIRECTORIES_MAX: usize = if cfg!(test) { 64 } else { 8192 };
 
-/// Changes that wait to be told.
+/// Changes that wait to be sent.
 const CHANGES_MAX: usize = 65_536;
 
-/// Room for what the system tells at once.
+/// Buffer for events of one read.
 const EVENTS_BYTES: usize = 16 << 10;
 
 /// Events about the entries of a directory.
@@ -56,7 +56,8 @@ pub(super) fn watch(
     Ok(AnswerTiming::Before(watcher.tell_all(output, |change, output| output.item(&change))))
 }
 
-/// The same of a directory, with the two names of a move told apart, and with what is there now where a teller says that.
+/// The same for a directory; the two names of a move are separate changes, and each change has the current entry if a
+/// teller is given.
 pub(super) fn follow(
     place: &FileTree,
     path: &GuestPath,
@@ -94,7 +95,7 @@ fn wait(inotify: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// What is watched, and what is still to be told of it.
+/// What is watched, and the changes that are not sent yet.
 struct Watcher<'a> {
     place: &'a FileTree,
     /// What is watched.
@@ -113,7 +114,7 @@ struct Watcher<'a> {
     ended: bool,
 }
 
-/// Something that the system tells.
+/// An event of inotify.
 struct Happened {
     watch: i32,
     what: ReadFlags,
@@ -187,7 +188,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Takes what the system tells.
+    /// Takes events from inotify.
     fn take(&mut self) -> io::Result<()> {
         for happened in read(&self.inotify)? {
             self.note(happened);
@@ -217,7 +218,7 @@ impl<'a> Watcher<'a> {
                     self.note_item(&path, what, happened.cookie);
                 }
             }
-            // Of the directories below, the one above tells.
+            // Events about directories below come from the watch of their parent.
             None if directory.is_empty() => self.note_itself(what),
             None => {}
         }
@@ -282,7 +283,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Watches a directory below the top that was told of.
+    /// Watches a directory below the top that an event named.
     fn add_again(&mut self, path: &[u8], found: Discovery) {
         let opened = self.place.open(&self.path, OFlags::RDONLY | OFlags::DIRECTORY).ok().and_then(|top| {
             if path.is_empty() {
@@ -343,7 +344,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-/// What the system has to tell, as much as one look gives.
+/// The pending events, as many as one read returns.
 fn read(inotify: &OwnedFd) -> io::Result<Vec<Happened>> {
     let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
     let mut reader = Reader::new(inotify, &mut buffer);

@@ -92,7 +92,7 @@ impl Flow {
                 self.bytes = Vec::new();
                 return false;
             }
-            // A connection that was reset has ended. That it did not end well cannot be told by the end of a stream.
+            // A connection that was reset has ended. The end of a stream cannot express that it was a reset.
             Err(_) => 0,
         };
         self.ended = count == 0;

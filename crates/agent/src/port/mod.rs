@@ -92,7 +92,7 @@ impl Port {
             }
             Phase::Open { socket } => {
                 let of_host = wanted(self.outgoing.takes(), self.incoming.is_waiting());
-                // A host of which it is known that it is gone would be told of again and again.
+                // `poll` would report a host that is gone again and again.
                 if !of_host.is_empty() || self.linger_until.is_none() {
                     add(self.stream.as_fd(), of_host);
                 }
@@ -139,7 +139,7 @@ impl Port {
                     (place, Self::socket(place)?, Instant::now() + time)
                 }
             };
-            // Asked once more, the kernel tells what became of the first time.
+            // A second connect returns the result of the first.
             match rustix::net::connect(&socket, &SocketAddr::new(PLACES[place], self.number.get())) {
                 Ok(()) | Err(Errno::ISCONN) => return self.open(socket),
                 Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) if Instant::now() < deadline => {

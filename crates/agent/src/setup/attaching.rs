@@ -72,7 +72,7 @@ impl Site {
         mounts::attach(mount, target).map_err(failed)
     }
 
-    /// Walks down by one name after the other, so that an error can tell at which it stopped.
+    /// Walks down by one name after the other, so that an error can name the one at which it stopped.
     fn open_or_make(&self, path: &GuestPath, last: MountPoint) -> Result<OwnedFd, String> {
         let mut here = self.root.try_clone().map_err(|error| describe(path, &error))?;
         let mut walked = String::new();

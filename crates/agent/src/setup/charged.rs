@@ -28,7 +28,7 @@ pub(super) struct Limits<'a> {
 }
 
 impl Limits<'_> {
-    /// Does the work in a child, and tells why it could not be done.
+    /// Does the work in a child, and returns the reason if it fails.
     pub(super) fn run(self, work: impl FnOnce() -> std::result::Result<(), String>) -> std::result::Result<(), String> {
         let told = |error: Errno| error.to_string();
         let (reason, said) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(told)?;

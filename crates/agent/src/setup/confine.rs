@@ -44,7 +44,7 @@ pub(super) fn confine_agent<'a>(
     plan: &Plan,
     own: impl Iterator<Item = &'a OwnedFd>,
 ) -> std::result::Result<(), Failure> {
-    // Where only one id is mapped, the kernel does not let anybody change the groups: there are none to drop.
+    // If only one id is mapped, the kernel refuses to change groups: there are none to drop.
     match rustix::thread::set_thread_groups(&[]) {
         Ok(()) | Err(Errno::PERM) => {}
         Err(error) => return Err(Failure::new("groups", error)),
@@ -61,7 +61,8 @@ pub(super) fn confine_agent<'a>(
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).step("hide")
 }
 
-/// Gives the agent its own id. What root of the box shall have stays permitted, so that it can be handed on, but not in effect.
+/// Gives the agent its own id. Capabilities for root of the box stay permitted, so that they can be passed on, but not
+/// effective.
 fn become_agent(user: User, root: CapabilitySet) -> std::result::Result<(), Failure> {
     // Where root means something, leaving its id would cost the agent everything.
     rustix::thread::set_keep_capabilities(true).step("agent_user")?;
@@ -184,8 +185,9 @@ fn verify_confinement(kept: CapabilitySet, root: CapabilitySet, bounding: Boundi
     if confined { Ok(()) } else { Err(Errno::NOTRECOVERABLE) }
 }
 
-/// Checks what every command inherits from the agent: `no_new_privs`, a bounding set of nothing but what root shall have, and
-/// where that is nothing, locked bits that make uid 0 mean nothing. The rest each command checks itself, before it starts.
+/// Checks what every command inherits from the agent: `no_new_privs`, a bounding set of exactly root's capabilities,
+/// and if that is empty, locked secure bits that give uid 0 no capabilities. Each command checks the rest itself,
+/// before it starts.
 pub(super) fn verify_inheritance(root: CapabilitySet, bounding: Bounding) -> Result<bool> {
     let is_bounded = || Ok::<_, Errno>(root_is_bounded(root)? && sys::bounding_set() == root.bits());
     let inherited = rustix::thread::no_new_privs()? && (bounding == Bounding::Inert || is_bounded()?);

@@ -61,7 +61,7 @@ pub(crate) struct Prepared {
     pub(crate) workload: User,
     /// What commands of the box's root have. Commands of others have nothing.
     pub(crate) root: CapabilitySet,
-    /// What keeps everybody here from getting more.
+    /// What keeps every process of the box from gaining rights.
     pub(crate) bounding: Bounding,
     pub(crate) seccomp: Vec<Vec<u8>>,
     pub(crate) mode_guard: ModeGuard,

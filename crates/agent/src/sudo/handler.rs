@@ -31,7 +31,8 @@ pub(super) fn serve(stream: BorrowedFd<'_>, caller: &Caller, prepared: &Prepared
 }
 
 fn answer(stream: BorrowedFd<'_>, caller: &Caller, prepared: &Prepared) -> io::Result<Answer> {
-    // A signal for all processes of the exec reaches the command itself, and must not end what tells of its end.
+    // A signal for all processes of the exec reaches the command itself, and must not end the process that reports its
+    // end.
     sys::block_signals();
     let entrance = match &prepared.memory {
         MemoryTold::PerBox { entrance, .. } => Some(entrance.as_fd()),

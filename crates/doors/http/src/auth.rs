@@ -47,7 +47,7 @@ impl Tokens {
         Self { store, rows: Cached::new(limits::TOKENS_AGE_MAX), service: None }
     }
 
-    /// The same, and tells a service whether they open the doors to several tenants.
+    /// The same, and informs a service whether the tokens admit several tenants.
     #[must_use]
     pub fn telling(self, service: Service) -> Self {
         Self { service: Some(service), ..self }

@@ -66,7 +66,7 @@ impl Failure {
         failure.change(|problem| problem.field = Some(field.into()))
     }
 
-    /// The one answer to everybody who has no good token, whatever is wrong with theirs.
+    /// The one answer to every caller without a valid token, whatever is wrong with theirs.
     pub fn unauthorized() -> Self {
         let message = "a token is needed: send it as `Authorization: Bearer TOKEN`";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
@@ -148,7 +148,7 @@ impl Failure {
         self.retry_after_sec
     }
 
-    /// What the caller reads. The id of the request is there when only the log can tell more.
+    /// What the caller reads. It has the id of the request if only the log has the reason.
     pub fn body(&self, request_id: Option<&str>) -> ErrorBody {
         let mut error = (*self.problem).clone();
         error.request_id = request_id.filter(|_| self.status.is_server_error()).map(str::to_owned);
@@ -231,7 +231,7 @@ impl From<box_core::Error> for Failure {
             E::File(error) => error.into(),
             E::Skill(error) => error.into(),
             E::Mcp(error) => error.into(),
-            // Setup, Protocol and Io; and the domain may grow: what this door does not know yet is not told.
+            // Setup, Protocol and Io; and errors that this door does not know yet, whose text may be confidential.
             _ => internal(),
         }
     }
@@ -287,7 +287,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// What went wrong with a file. It happened in the box, so all of it may be told.
+/// Errors of file operations. They happened in the box, so the caller may read them in full.
 impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         Self::new(status_of(error.code), error.code.as_str(), error.message)

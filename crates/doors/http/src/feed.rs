@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::socket::Opening;
 
-/// Something that tells events in order. Waiting for the next may be given up and begun again.
+/// A source of ordered events. Waiting for the next one may be canceled and repeated.
 pub trait Feed: Send {
     /// The next event; nothing after the end.
     fn next(&mut self) -> impl Future<Output = Result<Option<FollowEvent>>> + Send;

@@ -187,7 +187,7 @@ impl Gate {
         self.rules.iter().any(|rules| rules.is_own_host(host))
     }
 
-    /// A page is ours when it was loaded from where its request goes now.
+    /// A page is the server's own if it was loaded from the address to which its request goes.
     fn check_origin(&self, host: Option<&Authority>, headers: &HeaderMap) -> Result<(), Failure> {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let once = headers.get_all(header::ORIGIN).iter().count() == 1;
@@ -215,7 +215,7 @@ impl Gate {
             && !self.rules.iter().any(|rules| rules.takes(request))
     }
 
-    /// The origin of a request, if it is a page that was allowed from outside and whose browser wants to be told so.
+    /// The origin of a request, if it is an allowed foreign page and its browser needs CORS headers.
     fn allowed_page(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         let text = origin.to_str().ok()?.to_ascii_lowercase();
@@ -266,7 +266,7 @@ fn origin_authority(origin: &str) -> Option<Authority> {
     Authority::parse(rest)
 }
 
-/// Looks at `Host` and `Origin` before anything else, and tells browsers of allowed pages that they may read the answer.
+/// Checks `Host` and `Origin` before anything else, and adds CORS headers for allowed pages.
 pub async fn guard(State(state): State<ServerState>, request: Request, next: Next) -> Response {
     if let Err(failure) = state.gate().check(&request) {
         return failure.into_response();

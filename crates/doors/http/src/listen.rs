@@ -20,7 +20,7 @@ pub(crate) async fn tcp(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(failed)
 }
 
-/// A Unix socket, and the file by which it is found. The file goes with it, if it still is ours.
+/// A Unix socket and its file. The file is removed with it, unless another server has replaced it.
 #[derive(Debug)]
 pub(crate) struct UnixDoor {
     pub(crate) listener: UnixListener,

@@ -50,7 +50,7 @@ impl Part {
     }
 }
 
-/// What tells one state of a file from another: its size, and when it was last changed.
+/// A tag for the state of a file: its size, and when it was last changed.
 pub fn tag(entry: &Entry) -> String {
     format!("\"{:x}-{:x}\"", entry.size, entry.modified_ns)
 }

@@ -14,7 +14,7 @@ pub struct Turns(Mutex<HashMap<(TenantId, SessionId), Weak<Turn>>>);
 type Turn = tokio::sync::Mutex<()>;
 
 impl Turns {
-    /// Waits until everybody who came before is done. The turn lasts as long as what is returned.
+    /// Waits until all earlier callers are done. The turn lasts as long as the returned guard.
     pub async fn take(&self, tenant: &TenantId, session: &SessionId) -> OwnedMutexGuard<()> {
         self.of(tenant, session).lock_owned().await
     }

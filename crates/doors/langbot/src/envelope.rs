@@ -96,7 +96,7 @@ pub(crate) struct Reply {
     pub(crate) code: u8,
     /// `success`, or what went wrong.
     pub(crate) message: String,
-    /// What there is to tell.
+    /// The result.
     pub(crate) data: Map<String, Value>,
 }
 

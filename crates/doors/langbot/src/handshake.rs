@@ -1,4 +1,4 @@
-//! Who opens a connection at this door, told by its headers and by where it comes from.
+//! Identifies clients of this door by their headers and addresses.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -33,8 +33,8 @@ impl IntoResponse for Unauthorized {
     }
 }
 
-/// Tells who knocks. Without a shared secret only programs of this machine are let in, and by TCP only while the other doors
-/// need no token either; unless the operator wants strangers served.
+/// Identifies a client. Without a shared secret only programs of this machine are admitted, and over TCP only while the
+/// other doors need no token either, unless the operator allows strangers.
 pub(crate) async fn identify(
     door: &LangBot,
     peer: Peer,

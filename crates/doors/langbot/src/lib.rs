@@ -107,7 +107,7 @@ impl LangBotConfig {
         Ok(())
     }
 
-    /// Whether strangers may knock from other machines: they need a secret, or the operator wants them served without.
+    /// Whether clients on other machines may connect: with a secret, or because the operator allows it without.
     pub fn is_open(&self) -> bool {
         self.legacy || self.control_token.is_some()
     }

@@ -238,7 +238,7 @@ pub(super) fn list(value: &Value) -> Read<&[Value]> {
     value.as_array().map(Vec::as_slice).ok_or_else(|| Problem::kind("list_type", "a valid list"))
 }
 
-/// A value as Python writes it. What is in lists and objects is not told: it can be secret.
+/// A value in Python's notation. The content of lists and objects is left out, because it can be secret.
 pub(super) fn shown(value: &Value) -> String {
     let whole = match value {
         Value::Null => return "None".to_owned(),

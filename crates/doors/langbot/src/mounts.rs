@@ -34,7 +34,7 @@ fn places_in_workspace(spec: &BoxSpec) -> Vec<(PathBuf, PathBuf)> {
 
 fn make(path: &Path, roots: &[PathBuf], policy: &MountPolicy, places: &[(PathBuf, PathBuf)]) -> box_core::Result<()> {
     let origin = Origin::Within(roots.to_vec());
-    // Before anything is looked at or made: neither may tell what exists elsewhere.
+    // Check before looking at the path or making it, because both would reveal what exists elsewhere.
     let locate = |path: &Path| policy.locate(path, &origin).ok();
     let sources = places.iter().map(|(source, place)| Some((locate(source)?, place)));
     let (Some(real), Some(sources)) = (locate(path), sources.collect::<Option<Vec<_>>>()) else { return Ok(()) };

@@ -63,7 +63,7 @@ pub(crate) enum Refusal {
     Unauthorized,
     /// In LangBot's words.
     Langbot(Fault),
-    /// In ours.
+    /// In the words of the REST interface.
     Rest(Failure),
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     limits: Limits,
     backend: BackendChoice,
     mount_roots: Vec<PathBuf>,
-    /// Roots that count from where LangBot runs, which we are not told.
+    /// Roots relative to LangBot's working directory, which the server does not know.
     floating_roots: Vec<PathBuf>,
     default_workspace: Option<PathBuf>,
     skills_root: PathBuf,
@@ -191,8 +191,8 @@ fn not_text(name: &str) -> Fault {
     Fault::new(Class::Validation, format!("box.local.{name} must be a text without NUL characters"))
 }
 
-/// What a name of a backend means. The name under which the operator shows ours means ours, whatever that is; others are taken at their
-/// word, if the operator offers what they name.
+/// Resolves the name of a backend. The name under which the operator shows the server's backend means that one; other
+/// names mean the backend itself, if the operator offers it.
 fn backend(asked: Option<&Value>, config: &LangBotConfig, offered: &[BackendName]) -> Result<BackendChoice, Fault> {
     let asked = match asked {
         None | Some(Value::Null) => "",

@@ -22,8 +22,8 @@ const IMAGE: &str = "rockchin/langbot-sandbox:latest";
 const IMAGE_BYTES_MAX: usize = 1024;
 /// Longest name of a skill.
 const SKILL_NAME_CHARS_MAX: usize = 64;
-/// Bytes of each stream of a managed process that wait for their reader. The original let the process wait instead, as soon as a
-/// pipe was full; ours goes on, and only an MCP client that falls behind by more than this misses whole lines.
+/// Bytes of each stream of a managed process that wait for their reader. The original blocks the process as soon as a
+/// pipe is full; here it goes on, and only an MCP client that falls behind by more than this misses whole lines.
 const PROCESS_JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// Where artifacts are mounted that are named by what they hold, and nothing else.
 const ARTIFACTS: &str = "/opt/langbot-artifacts";

@@ -130,7 +130,7 @@ pub(super) fn read_token(bytes: &[u8]) -> Result<HeaderValue, Failure> {
     Ok(value)
 }
 
-/// The codes in an error of a registry. Its words are not told: a registry can put into them what it was shown.
+/// The codes in an error response. Its messages are dropped, because a registry could put credentials into them.
 pub(super) fn error_codes(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Answer {

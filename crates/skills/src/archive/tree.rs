@@ -43,7 +43,7 @@ impl Node {
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     nodes: BTreeMap<String, Node>,
-    /// Paths as a file system sees them that does not tell letters of different case, or ways to write an accent, apart.
+    /// Paths as a file system sees them that ignores case and normalizes accents.
     folded: HashMap<String, String>,
 }
 

@@ -1,4 +1,4 @@
-//! More than an [`Entry`] tells: names of owners, where links lead, and extended attributes.
+//! Details beyond an [`Entry`]: names of owners, targets of links, and extended attributes.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::{Invalid, limits};
 /// A file, directory, link or something else, and what only the box knows of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detail {
-    /// What every listing tells.
+    /// The fields of every listing.
     pub entry: Entry,
     /// What the box calls the owner, if it has a name for it.
     pub owner: Option<String>,
@@ -66,7 +66,7 @@ impl Attributes {
     }
 }
 
-/// Attributes of the user are the only ones that everybody may have, and the only ones without a meaning to the system.
+/// User attributes are the only ones that every user may set, and the only ones without a meaning to the system.
 pub(super) fn check_name(field: &'static str, name: &str) -> Result<(), Invalid> {
     let fits = name.len() <= limits::ATTRIBUTE_NAME_BYTES_MAX && !name.contains('\0') && name.starts_with("user.");
     let allowed = || format!("at most {} bytes that begin with user.", limits::ATTRIBUTE_NAME_BYTES_MAX);

@@ -15,7 +15,7 @@ pub(super) struct Window {
     text: String,
     count: u64,
     cut: Option<Cut>,
-    /// The beginning of the current line, where it may be told.
+    /// The beginning of the current line, if it is in the window.
     line: Vec<u8>,
     /// Lines that have ended.
     ended: u64,
@@ -31,7 +31,7 @@ impl Window {
         Self { first, lines_max, bytes_max, text, count: 0, cut: None, line, ended: 0, open: false }
     }
 
-    /// Whether no line will be told any more.
+    /// Whether no further line fits.
     pub(super) fn is_full(&self) -> bool {
         self.cut.is_some()
     }
@@ -52,7 +52,7 @@ impl Window {
         }
     }
 
-    /// All there is to tell; `whole` when the file was read to its end.
+    /// The whole answer; `whole` when the file was read to its end.
     pub(super) fn finish(mut self, whole: bool) -> Lines {
         let total = whole.then_some(self.ended + u64::from(self.open));
         if self.open && !self.is_full() {

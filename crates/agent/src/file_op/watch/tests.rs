@@ -4,7 +4,7 @@ use std::path::Path;
 use super::super::place::ground::Ground;
 use super::*;
 
-/// What was told of a change in a tree, with names below it.
+/// The reported changes of a tree, with names below it.
 fn told(watcher: &mut Watcher<'_>) -> Vec<(ChangeKind, String)> {
     watcher.take().unwrap();
     let top = watcher.path.to_string();

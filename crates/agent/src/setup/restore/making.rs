@@ -1,4 +1,4 @@
-//! Makes what an archive tells of: in a directory that was opened, under a name that nothing has yet.
+//! Creates the entries of an archive: in a directory that was opened, under a name that is free.
 
 use std::ffi::OsStr;
 use std::fs::File;

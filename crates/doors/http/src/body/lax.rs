@@ -119,7 +119,7 @@ fn as_number(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-/// `30.0` is 30; `30.5`, `-1.0` and what a float cannot tell exactly are no whole numbers.
+/// `30.0` is 30; `30.5`, `-1.0` and numbers beyond a float's precision are not integers.
 fn integral(number: f64) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "the bound is the largest number that has no loss")]
     let exact = number.fract() == 0.0 && (0.0..=WHOLE_MAX as f64).contains(&number);

@@ -20,7 +20,7 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
     header::EXPECT,
 ];
 
-/// By which our own doors know sandboxes and who may use them.
+/// Headers by which the doors recognize sandboxes and their credentials.
 const OF_OUR_DOORS: [HeaderName; 4] = [
     HeaderName::from_static("x-access-token"),
     HeaderName::from_static("e2b-traffic-access-token"),

@@ -93,7 +93,7 @@ async fn speak<F: Feed>(
     }
 }
 
-/// The messages that tell an event, and whether it was the last.
+/// The messages for an event, and whether it was the last.
 fn told(event: box_core::Result<Option<FollowEvent>>) -> (Vec<Message>, Option<End>) {
     let text = |value: Value| vec![Message::text(value.to_string())];
     match event {

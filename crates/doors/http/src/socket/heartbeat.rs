@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::limits;
 
-/// What the listening half tells the speaking half.
+/// State that the reading half shares with the writing half.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     heard: AtomicBool,

@@ -35,7 +35,7 @@ impl Feed for Script {
     }
 }
 
-/// What a command was told.
+/// A message that a command received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Heard {
     Stdin(StdinChunk),

@@ -19,7 +19,7 @@ use super::tenancy::TenancyScope;
 use super::views::Names;
 use super::{Connection, LangBot, Request, held};
 
-/// What an action has to tell.
+/// The result of an action.
 pub(super) type Answer = Result<Map<String, Value>, Fault>;
 
 /// A request that may be carried out.
@@ -187,7 +187,7 @@ impl Call<'_> {
     }
 }
 
-/// One thing to tell.
+/// A reply with one field.
 fn told(name: &str, value: impl Into<Value>) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value.into())])
 }

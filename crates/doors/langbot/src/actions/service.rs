@@ -71,7 +71,7 @@ struct WorkspaceUsage {
     sessions: Vec<SessionInfo>,
     /// Sessions of all its generations.
     used: usize,
-    /// Sessions of everybody.
+    /// Sessions of all clients.
     by_all: usize,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct RequestedSession {
     pub(super) caller: Caller,
     /// Its id.
     pub(super) id: SessionId,
-    /// What it shall be.
+    /// Its requested settings.
     pub(super) request: SessionRequest,
 }
 

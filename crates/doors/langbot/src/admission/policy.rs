@@ -121,7 +121,7 @@ fn whole(value: &Value, low: u64, high: u64) -> Option<u64> {
     value.as_u64().filter(|number| (low..=high).contains(number))
 }
 
-/// Names that can be meant; whether ours is seen under this one is found out later.
+/// Names of backends; whether this server's is shown under the name is checked later.
 fn backend(value: &Value) -> Option<String> {
     value.as_str().filter(|name| ["nsjail", "native"].contains(name)).map(str::to_owned)
 }

@@ -14,7 +14,7 @@ pub(crate) struct Limits {
     pub(crate) max_sessions: usize,
     /// Running managed processes at once, of all workspaces.
     pub(crate) max_managed_processes: usize,
-    /// Ended managed processes that are remembered; only told, since the service has a rule of its own.
+    /// Ended managed processes that are remembered; only shown, since the service has a rule of its own.
     pub(crate) max_completed_processes: usize,
     /// Workspaces that are remembered.
     pub(crate) max_admission_records: usize,

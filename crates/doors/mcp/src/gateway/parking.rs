@@ -96,8 +96,8 @@ impl Parking {
         Self { calls: Arc::default(), clients: Arc::default(), tasks }
     }
 
-    /// Whose call it is when the client has no session. Calls of one caller cannot be told apart, and need not be: whichever of them
-    /// brings a question, the same caller answers it.
+    /// Identifies a client without a session by its caller. Calls of one caller cannot be distinguished, and need not
+    /// be: whichever of them brings a question, the same caller answers it.
     pub(super) fn client_of(&self, caller: &Caller) -> ClientId {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if clients.len() >= CLIENTS_MAX {

@@ -24,7 +24,7 @@ pub(super) struct ClientView {
     pub(super) client: ClientId,
     /// The least severe message that it wants, by [`severity`]. None until it asks.
     level: AtomicU8,
-    /// Whether servers know of it, and must be told when it goes.
+    /// Whether servers know of it, and must be notified when it goes.
     known: AtomicBool,
 }
 

@@ -28,7 +28,7 @@ struct Counts {
 }
 
 impl Tally {
-    /// Counts a finished tool call. The server is a name, or `box` for our own tools.
+    /// Counts a finished tool call. The server is a name, or `box` for the built-in tools.
     pub(crate) fn count(&self, tenant: &TenantId, server: &str, outcome: &'static str, took: Duration) {
         let mut counts = self.lock();
         let own = (tenant.as_str().to_owned(), server.to_owned());

@@ -39,7 +39,7 @@ pub(super) struct Parts {
     pub(super) tasks: TaskTracker,
     /// Told when no server is to be looked after any more.
     pub(super) stop: CancellationToken,
-    /// Makes the editions of definitions tell nothing.
+    /// Salts the editions of definitions, so that they reveal nothing.
     pub(super) salt: String,
     /// Whether servers of the operator run on the host if no backend is available.
     pub(super) host_fallback: bool,

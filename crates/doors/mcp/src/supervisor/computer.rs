@@ -1,4 +1,4 @@
-//! The computer of our own tools: sessions of the caller, asked as every door asks them.
+//! Runs the built-in tools in sessions of the caller, through the service like every door.
 
 use async_trait::async_trait;
 use box_core::call::{Launch, ProcessCall, ProcessId, Replace, RestartPolicy, StdinChunk, StreamName, Target};

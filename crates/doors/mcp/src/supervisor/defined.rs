@@ -14,7 +14,7 @@ use crate::definition::{Kind, ServerDefinition};
 /// Where a row says who defined a server. Definitions have no such field, and what a caller puts there is not kept.
 const AUTHOR: &str = "defined_by";
 
-/// Characters of an edition: enough to tell two definitions of one server apart, too few to guess a secret by.
+/// Characters of an edition: enough to distinguish two definitions of one server, too few to guess a secret by.
 const EDITION_CHARS: usize = 8;
 
 /// A server that is defined.
@@ -116,8 +116,8 @@ impl Defined {
         }
     }
 
-    /// Whose servers share boxes with this one; `None` for the operator's. Without a token nothing tells callers apart, so
-    /// the server is alone.
+    /// Whose servers share boxes with this one; `None` for the operator's. Without a token callers cannot be
+    /// distinguished, so the server is alone.
     pub(super) fn owner(&self) -> Option<Owner<'_>> {
         let Author { is_operator, token, .. } = &self.author;
         let owner = token.as_deref().map_or(Owner::Server(self.key.name.as_str()), Owner::Token);

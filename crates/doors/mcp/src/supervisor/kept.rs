@@ -80,8 +80,8 @@ impl Keep {
         Ok(())
     }
 
-    /// Removes the directories of a tenant but those that are needed, which are asked for while none can be made. Nothing goes
-    /// when that cannot be told. Blocks.
+    /// Removes the directories of a tenant except needed ones, which are determined while none can be made. If that
+    /// fails, all stay. Blocks.
     pub(super) fn retain(&self, tenant: &TenantId, needed: impl FnOnce() -> Option<Needed>) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let top = Path::new(tenant.as_str());

@@ -29,7 +29,8 @@ use crate::workspace::{
 pub(super) const SHARED: &str = mcp::SHARED_SESSION;
 /// How the session of a test begins. What follows is in no other session's name.
 pub(super) const TRIAL: &str = mcp::TEST_SESSION;
-/// Hexadecimal digits that tell one kind of box from all others. Fewer could be met by trying definitions.
+/// Hexadecimal digits that distinguish one kind of box from all others. With fewer, a collision could be found by
+/// trying definitions.
 const SHAPE_CHARS: usize = 32;
 
 /// What a box has in which many servers live, when their definitions do not say.
@@ -41,13 +42,14 @@ const SHARED_PIDS: u64 = 1024;
 
 /// Where a server and its like install, in a work place of the box's own, when nothing outlives the box.
 const KEPT: &str = "/workspace/.strongbox/mcp";
-/// The same where the work place is a directory of the host, which is not ours to fill.
+/// The same if the work place is a directory of the host, in which the server must not create files.
 const KEPT_ASIDE: &str = "/tmp/.strongbox-mcp";
 
 /// Output that is kept until it is read: the longest message, and what may come behind it.
 const OUTPUT_BYTES_MAX: u64 = LINE_BYTES_MAX as u64 + (16 << 20);
 
-/// Begins a variable that a server does not need: its name tells us, after a restart, of which definition a process is.
+/// Prefix of an environment variable that marks a process: after a restart its name shows which definition the process
+/// runs.
 const EDITION: &str = "STRONGBOX_MCP_";
 
 /// How long a session is for.
@@ -441,7 +443,7 @@ mod tests {
             assert_eq!(at(&other, "one"), at(&other, "two"), "{other:?}");
             assert!(seen.insert(at(&other, "one")), "{other:?}");
         }
-        // Over TCP without a token, nothing tells one caller from another.
+        // Over TCP without a token, callers cannot be distinguished.
         for name in ["one", "two"] {
             assert!(seen.insert(at(&Caller::loopback(), name)), "{name}");
         }

@@ -1,4 +1,4 @@
-//! What is known of a server at the moment, by everybody who looks at it.
+//! The current state of a server, shared by all who look at it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Keeps one server running: a task that does what [`Retry`] says, and tells it what came of it.
+//! Keeps one server running: a task that does what [`Retry`] says, and reports the results to it.
 
 use std::sync::Arc;
 use std::time::Duration;

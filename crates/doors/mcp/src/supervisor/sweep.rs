@@ -46,7 +46,8 @@ async fn discard_kept(inner: &Arc<Inner>, tenant: &TenantId) {
     }
 }
 
-/// The sessions that servers of a tenant want, whether they run or not. Nothing when that cannot be told of one, because its directory is not there now.
+/// The sessions that servers of a tenant want, whether they run or not. None if that is unknown for one of them,
+/// because its directory is missing.
 fn needed(inner: &Inner, tenant: &TenantId) -> Option<Needed> {
     let servers = inner.of_tenant(tenant);
     let sessions = servers.iter().filter_map(|server| session_of(&server.defined)).collect::<Result<_>>().ok()?;

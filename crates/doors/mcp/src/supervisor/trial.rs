@@ -82,7 +82,7 @@ async fn connect(attempt: &Attempt) -> Result<Upstream, FileError> {
         && let Some(said) = &line
         && let Ok(said) = said.stderr(STDERR_LINES_MAX * 4096).await
     {
-        // It may have ended before anybody followed it.
+        // It may have ended before its output was followed.
         attempt.seen.stderr_whole(&said);
     }
     connected

@@ -34,7 +34,7 @@ impl<P: Fn() -> String> Sink for Lines<'_, P> {
 
     fn matched(&mut self, _: &Searcher, line: &SinkMatch<'_>) -> io::Result<bool> {
         self.count += 1;
-        // One more than may be told is enough to know that there are more.
+        // One more than the limit is enough to know that there are more.
         if self.found.fetch_add(1, Ordering::Relaxed) >= self.matches_max {
             return Ok(false);
         }
