@@ -47,7 +47,7 @@ pub(crate) fn time(command: &mut Command) -> Result<Duration> {
     Ok(took)
 }
 
-/// Runs a command once and gives what it printed; an error tells the last line of what it complained about.
+/// Runs a command once and returns its output; an error has the last line of its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let told = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
     let told = told.with_context(|| format!("{} cannot be started", name(command)))?;

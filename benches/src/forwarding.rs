@@ -1,4 +1,4 @@
-//! A network of our own that plays a machine which forwards packets, so that nothing of the real one is changed.
+//! A private network with a machine that forwards packets, so that the real network stays untouched.
 #![expect(unsafe_code, reason = "a network namespace is made, which a thread may always do")]
 
 use anyhow::{Context, Result, anyhow};

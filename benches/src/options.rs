@@ -69,7 +69,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Whether a group shall be measured.
+    /// Whether a group was selected.
     pub(crate) fn wants(&self, group: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == group)
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::commands;
 
-/// How the result of a command that succeeded can be told.
+/// The mark of a successful command in a response.
 const GOOD: &[u8] = br#""exit_code":0,"#;
 
 /// Bodies that are sent in one piece with their head.
@@ -21,7 +21,7 @@ const SMALL_BODY_BYTES: usize = 64 << 10;
 /// A guard against hanging.
 const ANSWER_TIME_MAX: Duration = Duration::from_mins(2);
 
-/// A server of our own. Dropping it destroys its boxes.
+/// A Strongbox server. Dropping it destroys its boxes.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,

@@ -57,7 +57,7 @@ impl Daemon {
         self.place.path().join("engine.sock")
     }
 
-    /// Every container that it has, as it tells of them.
+    /// Every container of the engine, as JSON.
     pub fn containers(&self) -> Result<Vec<Value>> {
         engines::list(&self.socket())
     }

@@ -52,7 +52,7 @@ pub fn image_archive() -> Option<PathBuf> {
     std::env::var_os("STRONGBOX_TEST_IMAGE_ARCHIVE").map(PathBuf::from)
 }
 
-/// What Podman must be told on this machine, as a file of its own format, for services that a suite starts itself.
+/// The configuration of Podman on this machine, as a file in its own format, for services that a suite starts itself.
 pub fn podman_configuration() -> Option<PathBuf> {
     std::env::var_os("STRONGBOX_TEST_PODMAN_CONFIGURATION").map(PathBuf::from)
 }
@@ -131,7 +131,7 @@ fn socket(backend: BackendName) -> Result<PathBuf> {
     address.strip_prefix("unix://").map(PathBuf::from).with_context(|| format!("{address} is not a socket"))
 }
 
-/// Every container that the engine at this socket has, as it tells of them.
+/// Every container of the engine at this socket, as JSON.
 pub(crate) fn list(socket: &Path) -> Result<Vec<Value>> {
     let all = ask(socket, "/containers/json?all=1")?;
     all.as_array().cloned().context("no list of containers")

@@ -69,7 +69,7 @@ impl Ground {
         Self::open(BackendName::Native).await
     }
 
-    /// A backend of an instance that ends with this process. Where its engine is was told to the suite.
+    /// A backend of an instance that ends with this process. The environment of the suite names its engine.
     pub async fn open(name: BackendName) -> Result<Self> {
         let (state, mounts, before) = (private_directory()?, private_directory()?, leaks::run_directories());
         let backend = openers::open(name, state.path(), policy(mounts.path())?, InstanceKind::Ephemeral).await?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::leaks;
 
-/// One process of the host as `/proc` tells of it.
+/// One process of the host, from `/proc`.
 #[derive(Debug, Clone)]
 pub struct Process {
     /// Process id.
@@ -40,7 +40,7 @@ pub fn processes_with(text: &str) -> Vec<Process> {
     processes().into_iter().filter(|process| process.command.contains(text)).collect()
 }
 
-/// The `sleep` whose command line holds `marker`; not the shell or the client that was told to run it.
+/// The `sleep` whose command line holds `marker`; not the shell or the client that started it.
 pub fn sleeper(marker: &str) -> Option<i32> {
     processes_with(marker).into_iter().find(|process| process.name == "sleep").map(|process| process.pid)
 }

@@ -128,7 +128,7 @@ fn own_run_directory() -> Result<()> {
         .context("covering the run directory")
 }
 
-/// Lets everybody open the tunnel device, as on most machines, by covering it with one of the same kind.
+/// Lets all users open the tunnel device, as on most machines, by mounting one of the same kind over it.
 fn open_tunnel_device() -> Result<()> {
     const TUNNEL: &str = "/dev/net/tun";
     let Ok(host) = rustix::fs::stat(TUNNEL) else { return Ok(()) };

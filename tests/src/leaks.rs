@@ -1,6 +1,7 @@
 //! What exists on the machine because of boxes, so that two moments can be compared.
 //!
-//! Only boxes of our own instances count, told by the names of their cgroups: other suites may run at the same time.
+//! Only boxes of this suite's instances count, recognized by the names of their cgroups: other suites may run at the
+//! same time.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -185,7 +186,7 @@ fn own_processes(state_directory: &Path, ours: &BTreeSet<String>) -> Vec<String>
     host::processes().into_iter().filter(is_ours).map(|p| format!("{} {} {}", p.pid, p.name, p.command)).collect()
 }
 
-/// Whether a process is in a cgroup of one of our boxes. One that is in the cgroup of no box at all counts as ours.
+/// Whether a process is in a cgroup of one of these boxes. One outside of all boxes' cgroups counts too.
 fn lives_in(pid: i32, ours: &BTreeSet<String>) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mut boxes = text.split(['/', '\n']).filter(|part| part.contains('.')).peekable();

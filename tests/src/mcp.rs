@@ -77,7 +77,7 @@ impl Mcp {
         Ok(serde_json::to_value(self.running.peer().call_tool(request).await?)?)
     }
 
-    /// Calls a tool that takes a text and tells when it has begun, and returns when it has told so.
+    /// Calls a tool that takes a text and reports its start, and returns after that report.
     pub async fn hold(&self, tool: &str, text: &str) -> Result<PendingCall> {
         let arguments = [("text".to_owned(), text.into())].into_iter().collect();
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);

@@ -1,4 +1,4 @@
-//! Takers of output that count, or tell others what has come so far.
+//! Writers that count output, or report its progress to others.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};

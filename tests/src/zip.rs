@@ -5,7 +5,7 @@
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// Its name in front of its data, where that shall differ.
+    /// Its name in front of its data, if it must differ.
     pub local_name: Option<String>,
     /// Its content.
     pub content: Vec<u8>,

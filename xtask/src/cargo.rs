@@ -5,7 +5,7 @@ use cargo_metadata::{Message, Metadata, MetadataCommand, TargetKind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The platform whose dependencies count. Without it, crates that only Windows would use look like ours.
+/// The platform whose dependencies count. Without it, Windows-only crates look like dependencies.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// The root of the workspace.
@@ -78,8 +78,8 @@ pub(crate) struct Executable {
 }
 
 impl Executable {
-    /// Reads one line of `--message-format json`; none when it tells of something else. The tests inside a library or a program
-    /// are no executable of their own.
+    /// Reads one line of `--message-format json`; none if it is another kind of message. The tests inside a library or
+    /// a program are not separate executables.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let Message::CompilerArtifact(artifact) = serde_json::from_str(line).ok()? else { return None };
         let kind = artifact.target.kind.first()?.clone();

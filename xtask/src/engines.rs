@@ -123,7 +123,7 @@ impl Engine {
 /// Engines that run until this is dropped.
 pub(crate) struct Engines {
     supervisor: Child,
-    /// Closing it is what tells the supervisor to end.
+    /// Closing it ends the supervisor.
     until: Option<ChildStdin>,
     entrance: Entrance,
     environment: Vec<(String, String)>,
@@ -213,14 +213,14 @@ impl Engines {
         &self.missing
     }
 
-    /// The same command, started in the engine host and told where the engines are.
+    /// The same command, started in the engine host with the addresses of the engines in its environment.
     pub(crate) fn enter(&self, command: &Command) -> Command {
         let mut inside = self.entrance.command(command);
         inside.envs(self.environment.iter().map(|(name, value)| (name, value)));
         inside
     }
 
-    /// The same for a command that shall know nothing of our environment.
+    /// The same for a command that must not inherit this environment.
     pub(crate) fn enter_without_ours(&self, command: &Command) -> Command {
         let known = self.enter(command);
         let mut inside = Command::new(known.get_program());

@@ -64,7 +64,7 @@ pub(crate) fn mortal(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs a program for its effect; its output goes straight to ours.
+/// Runs a program for its effect, with this process's standard output.
 pub(crate) fn plainly(mut command: Command) -> Result<bool> {
     let status = command.status().with_context(|| format!("cannot start {}", command.get_program().display()))?;
     Ok(status.success())

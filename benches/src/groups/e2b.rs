@@ -1,7 +1,7 @@
 //! Sandboxes of E2B's clients: a whole life of one, and files in and out, by the real SDK and by a client that costs nothing.
 //!
-//! What the SDK takes for itself is not ours. So the same requests are also sent by a client that does as little as one can:
-//! what those take is the server's share.
+//! The SDK's own time is not the server's. So the same requests are also sent by a minimal client, whose times are the
+//! server's share.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -210,7 +210,8 @@ fn fetch(connection: &mut Connection, sandbox: &Sandbox) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// A program in Python that uses the SDK or the library's HTTP client, told what to do line by line. Dropping it ends it.
+/// A Python program that uses the SDK or the library's HTTP client and reads commands line by line. Dropping it ends
+/// it.
 struct Sdk {
     child: Child,
     stdin: ChildStdin,
@@ -228,7 +229,7 @@ impl Sdk {
         Ok(Self { child, stdin, stdout: BufReader::new(stdout) })
     }
 
-    /// Has it do something, and tells how long that took by its own clock.
+    /// Has it run a command, and returns how long that took by its own clock.
     fn tell(&mut self, what: &str) -> Result<Duration> {
         writeln!(self.stdin, "{what}")?;
         let mut line = String::new();

@@ -195,7 +195,7 @@ fn lives(server: &Server, options: &Options, report: &mut Report) {
     report.figure(GROUP, LIVES_FAILED, f64::from(failed), "sessions");
 }
 
-/// Makes sessions by many callers at once; each tells how long its own took.
+/// Makes sessions by many callers at once, and returns the time of each.
 fn create_all(server: &Server, name: &str, count: u32, callers: u32) -> Result<Vec<Result<Duration>>> {
     let next = AtomicU32::new(0);
     let connections: Vec<_> = (0..callers).map(|_| server.connect()).collect::<Result<_>>()?;

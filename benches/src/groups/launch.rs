@@ -33,7 +33,7 @@ const WARM_UP_ROUNDS: u32 = 5;
 /// What one turn of a subject took, by name.
 pub(crate) type Times = Vec<(&'static str, Duration)>;
 
-/// Something that runs `true`, and tells the times of it.
+/// A program that runs `true` and is measured.
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'static str,
     /// Takes part in each round, or only in each tenth because it is slow.

@@ -85,7 +85,7 @@ fn initialized() -> Value {
     json!({"jsonrpc": "2.0", "method": "notifications/initialized"})
 }
 
-/// A call with a text that no other has, and how its answer can be told.
+/// A call with a unique text, by which its answer is recognized.
 fn echo(tool: &str, number: u32) -> (String, String) {
     let text = format!("call number {number}");
     let params = json!({"name": tool, "arguments": {"text": text}});

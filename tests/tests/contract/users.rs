@@ -102,7 +102,7 @@ async fn root_and_user_have_names_homes_and_shells(ground: Arc<Ground>) -> Resul
     Ok(())
 }
 
-/// The capabilities that a box tells of, as the kernel writes them.
+/// The capabilities in a box's guarantee, as the kernel writes them.
 fn told_set(one: &TestBox) -> Result<u64> {
     let told = one.handle.guarantees.iter().find(|guarantee| guarantee.dimension == Dimension::Identity);
     let why = &told.context("identity is not told")?.why;

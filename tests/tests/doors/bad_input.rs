@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<DoorCase> {
     ]
 }
 
-/// Holds that an answer is a refusal in the form of this door, and tells nothing of our insides.
+/// Holds that an answer is a refusal in the form of this door, and reveals nothing internal.
 pub(crate) fn refused(what: &str, answer: &Answer) -> Result<()> {
     ensure!((400..500).contains(&answer.status), "{what}: {answer:?}");
     let error = &answer.json["error"];

@@ -1,4 +1,4 @@
-//! The cases of the attack corpus that knock at doors, each with its verdict.
+//! The cases of the attack corpus that go through doors, each with its verdict.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -100,7 +100,7 @@ async fn a_process_that_is_out_of_memory_says_so(door: &mut Door) -> Result<()> 
     ensure!(ended["oom_killed"] == true && ended["exit_code"] == 137, "{ended}");
     let listed = client.get(PROCESSES).await?.must(200)?;
     ensure!(listed[0]["oom_killed"] == true, "{listed}");
-    // One that is started again tells it of its last end.
+    // A restarted process shows it for its last end.
     client.post(PROCESSES, &greedy("always")).await?.must(201)?;
     eventually("a restart", || async {
         let info = shown(client, "always").await?;

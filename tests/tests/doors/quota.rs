@@ -68,7 +68,7 @@ async fn a_workspace_that_holds_too_much_lets_nothing_start(door: &mut Door) -> 
     std::fs::remove_file(path.join("already-too-large"))?;
     ensure!(client.exec("one", "touch /workspace/started").await?["exit_code"] == 0);
     ensure!(path.join("started").exists());
-    // Who is bound elsewhere is not told what it holds.
+    // A caller that is bound elsewhere does not learn what it holds.
     std::fs::write(path.join("too-large-again"), vec![b'x'; 2 << 20])?;
     for (field, bound, code) in [("--session", "two", "validation_error"), ("--profile", "e2b", "conflict")] {
         let token = door.server.token(&["--name", bound, "--scope", "exec,files", field, bound])?;

@@ -201,7 +201,7 @@ async fn a_box_killed_from_outside_is_lost_and_made_anew(door: &mut Door) -> Res
     let other = client.create("other", &json!({})).await?;
     let running = client.start("one", "sleep 1000").await?;
     box_tests::system::kill(agent_of(door, &session)?)?;
-    // The command that ran learns of it without anybody asking for the session.
+    // The running command ends by itself, before any request to the session.
     let end = client.get(&format!("/v1/sessions/one/execs/{running}/result")).await?.refused(410, "box_gone")?;
     ensure!(end["hint"].as_str().is_some(), "{end}");
     let lost = client.get("/v1/sessions/one").await?.must(200)?;

@@ -30,7 +30,7 @@ pub(crate) async fn killed_under_load(site: Arc<Site>) -> Result<()> {
     under_load(&site, keeps).await
 }
 
-/// Docker, told to let containers go on.
+/// Docker, configured to keep containers.
 pub(crate) async fn killed_under_load_and_keeping(site: Arc<Site>) -> Result<()> {
     site.daemon.keep_containers(true);
     site.daemon.kill()?;
@@ -146,7 +146,7 @@ impl Load {
         until("the next commands", has_grown).await
     }
 
-    /// Ends it, and tells for each box what went wrong in it.
+    /// Ends it, and returns for each box what went wrong in it.
     async fn end(self) -> Result<Vec<Option<String>>> {
         self.stop.store(true, Ordering::Relaxed);
         self.makers.join_all().await;

@@ -119,7 +119,7 @@ async fn run(selection: Selection) -> Result<ExitCode> {
     Ok(suite.finish())
 }
 
-/// An engine of our own, where those that we were given say that one can run here.
+/// A private engine, if the given ones show that one can run here.
 fn start(backend: BackendName) -> Result<Daemon> {
     if let Some(reason) = engines::why_not(backend) {
         return skip(format!("no {backend} here: {reason}"));

@@ -1,4 +1,4 @@
-//! This program as a server on an engine: a process of its own that makes boxes, tells of them, and gets killed.
+//! This program as a server on an engine: a process of its own that makes boxes, reports them, and gets killed.
 //!
 //! It says one line of JSON with the handles of its boxes. For each line that it reads it asks all of them, and says `whole` or what
 //! is wrong. When its input ends, it closes its backend and ends.

@@ -36,7 +36,7 @@ pub(crate) async fn two_servers_keep_to_themselves(site: Arc<Site>) -> Result<()
     Ok(())
 }
 
-/// What a killed server would not find again goes with the next start of anybody; what it would find stays.
+/// What a killed server would not find again is removed by the next start of any server; what it would find stays.
 pub(crate) async fn a_killed_server_loses_only_what_dies_with_it(site: Arc<Site>) -> Result<()> {
     let (passing, lasting) = (site.state()?, site.state()?);
     let ephemeral = Maker::start(&site, &passing, None, BOXES, &[]).await?;

@@ -1,4 +1,4 @@
-//! Where a case is: an engine of our own, a state directory, a stranger beside us, and eyes for what is left.
+//! The setting of a case: a private engine, a state directory, a foreign container, and checks for leftovers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ pub(crate) async fn killed_from_outside() -> Result<()> {
     let exec = request.id.clone();
     let running = tokio::spawn(async move { runner.run(&request).await });
     one.wait_until_running(&exec).await?;
-    // Agents of other suites may come and go at the same time, so only the record of the box tells which one is ours.
+    // Agents of other suites may come and go at the same time, so the record of the box identifies its agent.
     let agents = host::agents_of(ground.state.path(), one.handle.id.as_str());
     ensure!(!agents.is_empty(), "the box has no agent");
     for pid in agents {

@@ -123,7 +123,7 @@ async fn callers<const COUNT: usize>(fixture: &mut Fixture, tokens: [&[&str]; CO
     made.try_into().map_err(|_| anyhow::anyhow!("not all tokens were made"))
 }
 
-/// A directory of the host in which nothing may change, with a place where everybody may write.
+/// A directory of the host in which nothing may change, with a world-writable place.
 fn canary(server: &TestServer) -> Result<std::path::PathBuf> {
     let place = server.mounts()?.parent().context("a directory without one above it")?.join("canary");
     std::fs::create_dir_all(place.join("rw"))?;
@@ -131,7 +131,7 @@ fn canary(server: &TestServer) -> Result<std::path::PathBuf> {
     Ok(place)
 }
 
-/// Whether a process of the host is in a namespace of processes below ours.
+/// Whether a process of the host is in a pid namespace below this one's.
 fn is_in_a_box(pid: i32) -> Result<bool> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let numbers = |status: &str| {

@@ -108,7 +108,7 @@ async fn on_fresh_server(case: McpCase) -> Result<()> {
     fixture.server.finish().await
 }
 
-/// A definition of the small server. Its box needs no network, which not every machine has for everybody.
+/// A definition of the small server. Its box needs no network, which some machines lack for ordinary users.
 pub(crate) fn definition(arguments: &[&str]) -> Value {
     let arguments: Vec<_> = ["-c", SCRIPT].iter().chain(arguments).collect();
     json!({"command": "python3", "args": arguments, "env": {"KEY": "sesame"}, "box": {"network": "off"}})

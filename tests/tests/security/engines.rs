@@ -77,7 +77,7 @@ async fn hardening_really_arrives(ground: Arc<Ground>) -> Result<()> {
     let options = asked["SecurityOpt"].to_string();
     let number = |name: &str| asked[name].as_i64().unwrap_or(0);
     let dropped = asked["CapDrop"].as_array().map_or(0, Vec::len);
-    // Docker says what it was told, Podman what became of it.
+    // Docker returns the request, Podman the effect.
     let is_dropped = asked["CapDrop"].to_string().contains("ALL") || dropped > 10;
     // Podman's default is `shareable`: another container may join the namespace on request, and none does.
     let is_private = asked["IpcMode"] == "private";
@@ -225,7 +225,7 @@ async fn dies(pid: i32) -> Result<()> {
     .await
 }
 
-/// What looks like ours and is not: a process, and where there are containers, one with a name like ours.
+/// Look-alikes of Strongbox's objects: a process, and on engines a container with a similar name.
 async fn strangers_are_left_alone(ground: Arc<Ground>) -> Result<()> {
     let marker = format!("strongbox-agent {}", fresh_id("stranger")?);
     let mut process = Command::new("sh").args(["-c", "sleep 300; :", &marker]).spawn()?;

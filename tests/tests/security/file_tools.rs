@@ -138,7 +138,7 @@ impl Yard {
         Ok(told["stdout"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Reads each path of a case: all must be refused with one of the words of the case, and tell nothing.
+    /// Reads each path of a case: all must be refused with one of the words of the case, and reveal nothing.
     async fn refused(&self, case: &CorpusCase) -> Result<String> {
         let words: Vec<&str> =
             case.expect["error_any"].as_array().context("no words")?.iter().filter_map(Value::as_str).collect();
@@ -164,7 +164,7 @@ impl Yard {
         Ok(format!("{} paths refused: {}", tried.len(), counted(tried)))
     }
 
-    /// Runs rounds while links are exchanged. A round tells what came of it, word by word.
+    /// Runs rounds while links are exchanged. A round returns its result, word by word.
     async fn race<F>(yard: &Arc<Self>, exchange: Program, rounds: u64, round: fn(Arc<Self>, u64) -> F) -> Result<String>
     where
         F: Future<Output = Result<Vec<String>>> + Send + 'static,
@@ -203,7 +203,7 @@ impl Yard {
         Ok(self.service.exec(&self.caller, &self.session, &SessionRequest::of_existing(), call).await?.exec_id)
     }
 
-    /// One use of a tool in a race: what came of it, unless it told what must not be told.
+    /// One use of a tool in a race: its result, unless it reveals the secret.
     async fn tried(&self, name: &'static str, parameters: Value) -> Result<String> {
         let told = self.tool(name, parameters).await?;
         let text = told.to_string();
@@ -259,7 +259,7 @@ async fn both(yard: Arc<Yard>, _number: u64) -> Result<Vec<String>> {
     ])
 }
 
-/// A directory of the host that everybody may read and change.
+/// A world-writable directory of the host.
 fn canary(secret: &str) -> Result<TempDir> {
     let canary = private_directory()?;
     let inner = canary.path().join("rw");

@@ -25,7 +25,7 @@ pub(crate) struct World {
     /// What must never be read in a box.
     pub(crate) secret: String,
     pub(crate) random: String,
-    /// Holds `canary` (the secret) and `rw` (open to everybody).
+    /// Holds `canary` (the secret) and `rw` (world-writable).
     pub(crate) canary: TempDir,
     pub(crate) host_port: u16,
     pub(crate) api_port: u16,

@@ -1,4 +1,4 @@
-//! A Docker engine of our own, with networks: in the engine host it may filter and route as it likes.
+//! A private Docker engine, with networks: in the engine host it may filter and route as it likes.
 
 use super::engine_host::{EngineHost, RUN};
 use super::image;

@@ -1,4 +1,4 @@
-//! A Podman service of our own, which speaks the protocol of Docker: root's, or an ordinary user's.
+//! A private Podman service, which speaks the protocol of Docker: root's, or an ordinary user's.
 
 use super::docker::{answers, spawn, succeed};
 use super::engine_host::{EngineHost, RUN};

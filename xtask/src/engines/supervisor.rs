@@ -59,7 +59,7 @@ fn keep(options: &Options) -> Result<()> {
     engine_host.demolish().and(outcome)
 }
 
-/// Starts the engines, side by side, and tells what came of it.
+/// Starts the engines, side by side, and returns the result.
 fn populate(engine_host: &EngineHost, options: &Options) -> Result<()> {
     say(&format!("init {}", engine_host.entrance.init))?;
     for group in &engine_host.entrance.groups {

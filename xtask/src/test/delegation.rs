@@ -1,4 +1,4 @@
-//! Cgroups that root hands to the test user, as `strongbox doctor` tells people to.
+//! Cgroups that root delegates to the test user, as `strongbox doctor` recommends.
 
 use super::rootless::TestUser;
 use anyhow::{Context, Result};

@@ -68,7 +68,7 @@ pub(super) fn clients(proof: &mut Proof) -> Result<Verdict> {
         Err(error) => return Ok(Verdict::not_installed("nsjail", &error)),
     };
     let strongbox = proof.artefacts()?.strongbox;
-    // One server for clients of all ages at the same time: it has to tell them apart.
+    // One server for clients of all versions at the same time: it has to distinguish them.
     let server = start(&strongbox)?;
     let mut endings = Vec::new();
     for version in versions {
@@ -224,7 +224,8 @@ fn driver(proof: &Proof, server: &Server, version: &str, transport: &str, strong
     command
 }
 
-/// Stops the server and judges: each driver must have told its result, nothing may have failed, the server least of all.
+/// Stops the server and judges: each driver must have reported its result, and nothing may have failed, the server
+/// least of all.
 pub(super) fn finish(proof: &mut Proof, server: Server, endings: &[Ending]) -> Result<Verdict> {
     let log = server.stop()?;
     let tally = &proof.tally;

@@ -1,4 +1,4 @@
-//! `openapi-fuzz`: requests made from the OpenAPI document by a tool that knows nothing else of us, against a real server.
+//! `openapi-fuzz`: requests made from the OpenAPI document alone, by an independent tool, against a real server.
 
 use super::server::Server;
 use super::{Proof, Verdict};

@@ -70,7 +70,7 @@ impl TestUser {
     }
 }
 
-/// The range to add for the user, behind everybody else's; `None` when it has one.
+/// The range to add for the user, behind those of all others; `None` when it has one.
 fn range_to_add(table: &str) -> Option<String> {
     let mut first = SUB_ID_MIN;
     for line in table.lines() {

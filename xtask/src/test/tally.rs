@@ -20,7 +20,7 @@ pub(crate) struct Tally {
 /// How the runners begin a line that names a failed case.
 const FAILURE_MARKS: [&str; 5] = ["FAILED ", "FAIL [", "TIMEOUT [", "leaked: ", "error"];
 
-/// More names than these tell a reader nothing new.
+/// More names than these add nothing for a reader.
 const FAILURES_MAX: usize = 40;
 
 impl Tally {

@@ -1,4 +1,4 @@
-//! The connection to an engine, and its errors in the words of our own.
+//! The connection to an engine, and the conversion of its errors.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

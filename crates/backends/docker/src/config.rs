@@ -54,8 +54,9 @@ impl fmt::Display for EngineKind {
 /// How an engine is used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EngineSettings {
-    /// Where it listens: `unix:///path`, `tcp://host:port` or `https://host:port`. None = where the engine's own programs
-    /// would go, then its usual sockets; for Podman, when none answers, a service of our own on a private socket.
+    /// Where it listens: `unix:///path`, `tcp://host:port` or `https://host:port`. None = where the engine's own
+    /// programs would go, then its usual sockets; for Podman, when none answers, a private service that this backend
+    /// starts.
     pub address: Option<String>,
     /// The image of boxes that ask for none.
     pub image: String,
@@ -65,7 +66,7 @@ pub struct EngineSettings {
     pub pull: PullPolicy,
     /// How long fetching an image may take.
     pub pull_timeout_sec: u64,
-    /// The network of boxes that have one; none = one of our own.
+    /// The network of boxes that have one; none = one that this backend creates.
     pub network: Option<String>,
     /// Reserved networks that boxes may reach; see `docs/config.md`.
     pub reserved: Vec<Subnet>,

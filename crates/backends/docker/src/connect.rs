@@ -50,7 +50,7 @@ pub(crate) async fn wait(inner: &Inner, container: &str, control_socket: Control
     }
 }
 
-/// The first process of a container, as the engine tells, while it runs.
+/// The first process of a running container, as the engine reports it.
 async fn first_process(inner: &Inner, container: &str) -> Result<Process> {
     let state = create::inspect(inner, container).await?.state.unwrap_or_default();
     let pid = state.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid > 0);
@@ -62,7 +62,7 @@ async fn first_process(inner: &Inner, container: &str) -> Result<Process> {
         }
         _ => {
             let code = state.exit_code.unwrap_or_default();
-            Err(setup("container", &format!("it ended with code {code} before its agent could knock")))
+            Err(setup("container", &format!("it ended with code {code} before its agent connected")))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Decides what a container is asked to be. Pure: a specification and facts go in, the engine's own form comes out.
 //!
-//! Everything that a caller chose is a number or sits in a field of its own. Option strings hold nothing but our own words and numbers.
+//! Everything that a caller chose is a number or sits in a field of its own. Option strings hold only fixed words and
+//! numbers.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -176,7 +177,7 @@ pub(crate) fn container(spec: &BoxSpec, facts: &ContainerInputs<'_>) -> Containe
     }
 }
 
-/// Files of `/proc` and `/sys` that tell of the whole machine and are of no use in a box.
+/// Files of `/proc` and `/sys` that reveal facts about the whole machine and are of no use in a box.
 fn masked() -> Vec<&'static str> {
     standard::MASKED.into_iter().chain(ALSO_MASKED).collect()
 }
@@ -215,7 +216,7 @@ fn host_config(spec: &BoxSpec, facts: &ContainerInputs<'_>) -> HostConfig {
         // Docker takes the second version of the loopback away from containers without such addresses of their own.
         sysctls: (facts.kind == EngineKind::Docker && facts.has_ipv6)
             .then(|| HashMap::from([("net.ipv6.conf.lo.disable_ipv6".to_owned(), "0".to_owned())])),
-        // The agent is the first process and buries everybody.
+        // The agent is the first process and reaps all orphans.
         init: Some(false),
         auto_remove: Some(false),
         restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
@@ -332,7 +333,7 @@ fn is_outside(spec: &BoxSpec, target: &GuestPath) -> bool {
     !target.is_within(&known(WORKSPACE)) && !target.is_within(&spec.home)
 }
 
-/// Options of a mount, all of them ours.
+/// Mount options of a tmpfs; none comes from a caller.
 fn tmpfs_options(place: &MemoryMount, facts: &ContainerInputs<'_>) -> String {
     let MemoryMount { bytes_max, inodes_max, mode, owned, .. } = place;
     let User { uid, gid } = facts.user;

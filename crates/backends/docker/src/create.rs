@@ -67,7 +67,7 @@ impl Prepared {
     }
 }
 
-/// A container whose agent has connected and waits to be told what to be.
+/// A container whose agent has connected and waits for its setup.
 #[derive(Debug)]
 pub(crate) struct Standing {
     pub(crate) directory: OwnedFd,
@@ -368,7 +368,7 @@ fn set_size(inner: &Inner, pid: u32, place: MemoryMount) -> (MemoryMount, Option
     (place, found)
 }
 
-/// Puts the mounts into the container, or tells what must be found there.
+/// Attaches the mounts to the container, or returns what the agent must find there.
 fn show_mounts(
     inner: &Inner,
     spec: &BoxSpec,

@@ -70,7 +70,7 @@ impl Owner<'_> {
     }
 }
 
-/// Removes everything that a dead instance left. What cannot be removed is left for the next start, and told.
+/// Removes everything that a dead instance left. A failed removal is logged and left for the next start.
 pub(crate) async fn sweep(remains: Remains, places: &Places<'_>) {
     let name = remains.name.clone();
     for id in remains.list() {

@@ -1,4 +1,4 @@
-//! What a container really enforces, told from what the kernel, the agent and the engine say of it.
+//! What a container really enforces, derived from the kernel, the agent and the engine.
 
 use box_core::{BoxSpec, Dimension, Guarantees, Level, MountMode, Persistence};
 use box_host::standard;

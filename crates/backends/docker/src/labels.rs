@@ -6,7 +6,7 @@ use box_core::{Error, Result};
 use box_host::instance::Instance;
 use box_wire::BoxId;
 
-/// On everything that is ours, whatever version made it.
+/// On every object of this backend, whatever version made it.
 pub(crate) const MARK: &str = "strongbox";
 /// The instance whose container it is.
 pub(crate) const INSTANCE: &str = "strongbox.instance";
@@ -26,7 +26,7 @@ pub(crate) const POOL: &str = "strongbox.pool";
 /// What names of our containers begin with.
 pub(crate) const NAME_PREFIX: &str = "strongbox-";
 
-/// Digits of a digest that are enough to tell things apart.
+/// Digits of a digest that make a collision unlikely.
 const DIGEST_DIGITS: usize = 32;
 
 /// Who makes a container.

@@ -47,10 +47,10 @@ pub(crate) enum Link {
     Remote,
 }
 
-/// What tells an agent that its maker lives.
+/// The connection by which an agent knows that its server lives.
 #[derive(Debug)]
 pub(crate) enum Lifeline {
-    /// The socket over which it was told what to be.
+    /// The socket of its setup.
     Socket(#[expect(dead_code, reason = "closed when it is dropped")] UnixStream),
     /// Its standard input, through the engine.
     Stream(#[expect(dead_code, reason = "closed when it is dropped")] Mutex<remote::Attached>),

@@ -12,7 +12,7 @@ use crate::config::{EngineKind, EngineSettings};
 use crate::facts::EngineFacts;
 use crate::labels;
 
-/// Name of our own network, where the operator names none.
+/// Name of the network that is created if the operator names none.
 const DEFAULT_NAME: &str = "strongbox";
 
 /// The option of a bridge that lets containers reach each other.
@@ -21,7 +21,9 @@ const INTER_CONTAINER: &str = "com.docker.network.bridge.enable_icc";
 /// The first version of Podman whose own way for ordinary users is `pasta`.
 const PASTA_SINCE: u32 = 5;
 
-/// Where programs of Podman answer names: `pasta`, as the releases of Podman have told it to, and `slirp4netns`.
+/// Addresses at which Podman's programs answer DNS: two of `pasta`, which depend on Podman's version, and one of
+/// `slirp4netns`.
+/// `slirp4netns`.
 const RESOLVERS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(169, 254, 0, 1), Ipv4Addr::new(169, 254, 1, 1), Ipv4Addr::new(10, 0, 2, 3)];
 
@@ -103,7 +105,7 @@ pub(crate) enum Separation {
     Shared,
 }
 
-/// Chooses the network of a container, and makes ours when it is first needed.
+/// Chooses the network of a container, and creates the default one when it is first needed.
 pub(crate) async fn choose(
     client: &Client,
     settings: &EngineSettings,

@@ -126,7 +126,7 @@ pub(crate) async fn create(
     let mut streams = attach(&inner.client, &container).await?;
     create::start(inner, &container, &prepared.image_name).await?;
     fault::point("engine_container_started");
-    // A kernel that a box has for itself needs no filter, and may not understand ours.
+    // A box with a kernel of its own needs no filter, and its kernel may not understand this one.
     let filters = if inner.facts.has_own_kernel { Vec::new() } else { prepared.programs() };
     let mut told = setup::setup(spec, prepared.workload, &prepared.image.volumes, Vec::new(), filters);
     // It may be a kernel that only looks like Linux.
@@ -290,7 +290,7 @@ pub(crate) async fn dial(client: &Client, container: &str) -> Result<AgentStream
     }
 }
 
-/// What a container consumes, as the engine tells.
+/// The usage of a container, as the engine reports it.
 pub(crate) async fn stats(client: &Client, container: &str) -> Result<Stats> {
     let options = StatsOptions { stream: false, one_shot: true };
     let mut told = std::pin::pin!(client.docker.stats(container, Some(options)));

@@ -47,7 +47,7 @@ impl Api {
         Ok(made)
     }
 
-    /// Makes sure that a sandbox runs for so long from now on, and tells how it is reached. A paused one is woken.
+    /// Makes a sandbox run for so long from now on, and returns its address. A paused one is woken.
     pub(crate) async fn connect(&self, id: &SandboxId, timeout_sec: u64) -> Result<Sandbox, Failure> {
         let body = serde_json::json!({ "timeout": timeout_sec });
         if !self.only_v1.load(Ordering::Relaxed) {

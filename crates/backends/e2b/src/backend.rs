@@ -136,7 +136,7 @@ impl Inner {
         self.tasks.start(lease_renewer::keep(Arc::clone(&self.api), Arc::clone(live), self.settings.lifetime_sec));
     }
 
-    /// Opens what a box shall see of the host, and decides.
+    /// Opens the mount sources of a box, and decides whether they are allowed.
     async fn sources(self: &Arc<Self>, mounts: &[MountSpec]) -> Result<Sources> {
         if mounts.is_empty() {
             return Sources::of(Vec::new());
@@ -185,7 +185,7 @@ impl Inner {
     async fn wake(&self, live: &LiveSandbox) -> Result<()> {
         let connected = self.api.connect(live.id(), self.settings.lifetime_sec).await;
         let envd = self.envd(connected.map_err(|failure| failure.told("a sandbox"))?)?;
-        // Not every provider tells the token again.
+        // Not every provider repeats the token.
         let before = live.envd();
         let token = envd.token.clone().or(before.token);
         live.set_envd(Envd { token, ..envd });

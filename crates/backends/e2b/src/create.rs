@@ -57,7 +57,7 @@ pub(crate) async fn create(inner: &Inner, id: &BoxId, spec: &BoxSpec, sources: &
     }
     let told = setup::setup(spec, &found.home, &places);
     let verified = lodge(&envd, &found.home, &told).await?;
-    // What the provider does not tell is not known; the box is there all the same.
+    // The box works without details that the provider does not report.
     let detail = inner.api.detail(&envd.sandbox).await.ok();
     let guarantees = guarantee::compute(spec, detail.as_ref(), &verified);
     spec.floors.check(&guarantees)?;

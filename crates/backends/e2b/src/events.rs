@@ -42,7 +42,7 @@ impl Events {
         Ok(Self { body: Box::pin(answer.bytes_stream()), decoder: Decoder::default(), is_over: false })
     }
 
-    /// The next event that means something; nothing when all were told. A stream that ends without saying so is broken.
+    /// The next meaningful event; none after the last. A stream that ends without its end message is broken.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, Failure> {
         while !self.is_over {
             let Some(envelope) = self.decoder.next_envelope()? else {

@@ -10,7 +10,7 @@ use crate::envd::Envd;
 use crate::locator::Locator;
 use crate::sync::Sync;
 
-/// As whom our own programs are started: they give up what that gives them.
+/// The user that starts this backend's own programs: they give up its rights themselves.
 pub(crate) const STARTER: BoxUser = BoxUser::Root;
 
 /// A sandbox that is a box.

@@ -16,7 +16,7 @@ pub(crate) struct CreateRequest {
     pub(crate) metadata: BTreeMap<String, String>,
     #[serde(rename = "allow_internet_access")]
     pub(crate) allow_internet_access: bool,
-    /// Whether its daemon shall ask for a token; the second version always does, and is not told.
+    /// Whether its daemon requires a token; the second version of the API always does, and has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secure: Option<bool>,
 }

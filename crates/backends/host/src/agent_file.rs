@@ -1,5 +1,5 @@
-//! The agent as a file: for engines that can only be told a path, and for boxes of root, so that a process that makes one box
-//! does not first copy the agent into memory.
+//! The agent as a file: for engines that need a path, and for boxes of root, so that a process that makes one box does
+//! not first copy the agent into memory.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};

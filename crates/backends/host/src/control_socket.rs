@@ -52,7 +52,7 @@ impl ControlSocket {
             .map_err(|error| Error::io("finding the control socket of a box", error))
     }
 
-    /// Waits for the agent. Where its number on the host is known, everybody else who connects is turned away.
+    /// Waits for the agent. Where its number on the host is known, connections of other processes are refused.
     ///
     /// Blocks. After a time-out it may be called again, as long as there is hope.
     pub fn accept(&self, timeout: Duration, expected_pid: Option<u32>) -> Result<UnixStream> {

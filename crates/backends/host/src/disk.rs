@@ -1,6 +1,6 @@
 //! A file system of a box's own, in one file on disk: bytes and files are hard limits because there are no more of them.
 //!
-//! The loop device that carries the file to the kernel goes by itself with the last mount, whatever becomes of us.
+//! The loop device of the file goes by itself with the last mount, even if this process dies.
 
 mod loop_device;
 

@@ -47,7 +47,7 @@ pub enum Writer {
     Ourselves,
     /// `newuidmap` and `newgidmap`, which know who may use what.
     NewIdMap,
-    /// We, for our own id only; the group list must be given up first.
+    /// The caller, for its own id only; the group list must be given up first.
     SingleId,
 }
 
@@ -58,7 +58,7 @@ impl IdMaps {
         Self { users: line.clone(), groups: line, writer: Writer::Ourselves }
     }
 
-    /// The maps of an ordinary user: root of the box is the user, everybody else comes from the user's subordinate ids.
+    /// The maps of an ordinary user: root of the box is the user, all other ids come from the user's subordinate ids.
     pub fn rootless() -> Self {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let users = subordinate("/etc/subuid", uid);
@@ -157,7 +157,7 @@ impl Ranges {
         Ok(Self { claims })
     }
 
-    /// Picks a range that is probably free. It is ours only after [`Ranges::claim`].
+    /// Picks a range that is probably free. [`Ranges::claim`] reserves it.
     pub fn pick() -> Result<u32> {
         let random = random::bytes().map_err(|error| Error::io("picking a range of ids", error))?;
         Ok(u32::from_ne_bytes(random) % RANGES)
@@ -190,7 +190,7 @@ impl Ranges {
     }
 }
 
-/// Cuts subordinate ids into everybody but root, and the agent.
+/// Distributes subordinate ids: the agent gets one, users other than root the rest.
 fn share(own: u32, (first, count): (u32, u32)) -> Vec<(u32, u32, u32)> {
     let others = count.min(RANGE_IDS - 1) - 1;
     vec![(0, own, 1), (1, first, others), (AGENT_ID, first + others, 1)]

@@ -47,7 +47,7 @@ impl LiveBoxes {
         &self.reserved
     }
 
-    /// Remembers a box that was made, and tells what finds it again.
+    /// Records a box, and returns the text that finds it again.
     pub fn insert(&self, id: &BoxId, agent: Process, live: LiveBox) -> Result<String> {
         let locator = serde_json::to_string(&agent).map_err(|error| Error::io("naming the box", error))?;
         self.lock().insert(id.clone(), Arc::new(live));

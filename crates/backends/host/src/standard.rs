@@ -15,7 +15,7 @@ pub const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/dev/ptmx", "pts/ptmx"),
 ];
 
-/// Files and directories of `/proc` that tell of the whole machine and are of no use in a box. Those that only the
+/// Files and directories of `/proc` that describe the whole machine and are of no use in a box. Those that only the
 /// host's root can open are not among them, because no process of a box is that root.
 pub const MASKED: [&str; 10] = [
     "/proc/acpi",

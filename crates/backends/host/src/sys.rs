@@ -87,7 +87,7 @@ impl NamespaceHolder {
         let pid = unsafe { clone_and_run(&arguments, hold_until_parent_ends, parent) };
         drop(masked);
         let pid = pid?;
-        // SAFETY: the kernel stored a descriptor that is ours alone.
+        // SAFETY: the kernel stored a new descriptor without another owner.
         Ok(Self { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, _stack: stack })
     }
 }
@@ -96,7 +96,7 @@ impl Drop for NamespaceHolder {
     fn drop(&mut self) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
         // The child was cloned without an exit signal, so only this flag finds it.
-        // SAFETY: waitid on our own child; a null result pointer is allowed.
+        // SAFETY: waitid on a child of this process; a null result pointer is allowed.
         unsafe {
             let number = self.pidfd.as_raw_fd().cast_unsigned();
             libc::waitid(libc::P_PIDFD, number, std::ptr::null_mut(), libc::WEXITED | libc::__WALL);

@@ -107,7 +107,7 @@ fn as_denied(error: Error) -> Error {
     }
 }
 
-/// Exchanges a directory of the tree and a link that leads out of it, as fast as it can, until told to stop.
+/// Exchanges a directory of the tree and a link that leads out of it, as fast as it can, until stopped.
 const EXCHANGE: &str = "import ctypes, os\n\
     os.chdir('/workspace/in')\n\
     rename = ctypes.CDLL(None).renameat2\n\
@@ -120,7 +120,7 @@ const EXCHANGE: &str = "import ctypes, os\n\
 const ROUNDS: usize = 500;
 
 async fn exchanged_directories_lead_no_file_op_out_of_its_tree(ground: Arc<Ground>) -> Result<()> {
-    // Thousands of file operations, each over the streams of a provider, take longer than anybody waits.
+    // Thousands of file operations, each over the streams of a provider, take too long.
     ground.unless(Difference::MachineOfProvider)?;
     let one = ground.plain().await?;
     one.check("mkdir -p /workspace/in/d /workspace/in/packed /workspace/out; cd /workspace; echo in > in/d/file; echo x > in/packed/a; echo out > out/file; ln -s /workspace/out in/link").await?;

@@ -1,4 +1,4 @@
-//! What only the box can tell of its files, and work that leaves what a program would leave.
+//! Details of files that only the box knows, and writes that behave like those of a program.
 
 use std::sync::Arc;
 

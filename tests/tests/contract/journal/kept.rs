@@ -93,7 +93,7 @@ pub(super) async fn started(reader: &mut AttachedReader) -> Result<u32> {
     }
 }
 
-/// Takes events to the last one; answers the totals that were told and the outcome.
+/// Reads events to the last one; returns the reported totals and the outcome.
 pub(super) async fn follow(reader: &mut AttachedReader) -> Result<((u64, u64), ExecOutcome)> {
     let mut told = (0, 0);
     loop {

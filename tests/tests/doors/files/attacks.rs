@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<DoorCase> {
     cases
 }
 
-/// A directory of the host that everybody may write and that no box may reach, and what is secret in it.
+/// A world-writable directory of the host that no box may reach, and the secret in it.
 struct Canary {
     place: tempfile::TempDir,
     secret: String,
@@ -151,7 +151,7 @@ async fn names_and_contents_of_any_bytes_are_told(door: &mut Door) -> Result<()>
     write(client, odd, "x").await?.must(200)?;
     ensure!(read(client, odd).await?.text() == "x");
     ensure!(client.delete(&of("", odd)).await?.status == 204);
-    // Such a name can be told, but not asked for: it goes with its directory, or by a command.
+    // Such a name can be listed, but not be used in a request: it goes with its directory, or by a command.
     read(client, "/workspace/\u{1b}[2Jnone").await?.refused(400, "invalid_path")?;
     let log = door.server.log();
     ensure!(!log.chars().any(|letter| letter.is_control() && letter != '\n'), "the log has control characters");

@@ -74,7 +74,7 @@ async fn a_tree_goes_out_and_in_as_an_archive(door: &mut Door) -> Result<()> {
     ensure!(refused["hint"].as_str().is_some_and(|hint| hint.contains("archive=tar")), "{refused}");
     let archive = client.get(&(of("", "/workspace/t") + "&archive=tar")).await?;
     ensure!(archive.status == 200 && archive.header("content-type") == "application/x-tar", "{:?}", archive.headers);
-    // What we pack is what everybody unpacks, and the other way round.
+    // The server's archives can be unpacked by tar, and the other way round.
     write(client, "/workspace/ours.tar", archive.bytes.clone()).await?.must(200)?;
     client.exec("one", "cd /workspace; mkdir u; tar xf ours.tar -C u; tar cf theirs.tar -C t .").await?;
     let theirs = read(client, "/workspace/theirs.tar").await?.bytes;

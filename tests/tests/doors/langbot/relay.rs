@@ -23,7 +23,7 @@ const WORKSPACE: (&str, &str) = ("x-langbot-workspace-id", "workspace");
 const GENERATION: (&str, &str) = ("x-langbot-placement-generation", "1");
 const HEADERS: [(&str, &str); 3] = [INSTANCE, WORKSPACE, GENERATION];
 
-/// How the ids of a client's sessions begin in URLs, as an error tells it.
+/// The prefix of a client's session ids in URLs, taken from an error.
 async fn prefix(rpc: &mut Rpc) -> Result<String> {
     let text = rpc.refused("box_get_session", &json!({ "session_id": "nope" })).await?;
     let id = text.split(' ').find_map(|word| word.strip_suffix("nope")).context("no id in the text")?;

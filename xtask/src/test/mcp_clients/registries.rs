@@ -29,7 +29,7 @@ const SETTINGS: &[(&[&str], &str)] = &[
     (&["npm", "config", "get", "cafile"], "npm_config_cafile"),
 ];
 
-/// What a server in a box must be told.
+/// Environment variables for a server in a box.
 pub(in crate::test) fn environment() -> BTreeMap<String, String> {
     let said = VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     let asked = SETTINGS.iter().filter_map(|(question, name)| Some(((*name).to_owned(), ask(question)?)));

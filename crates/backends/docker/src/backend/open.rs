@@ -88,7 +88,7 @@ async fn connect(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<Client> {
-    // Arguments for a service of our own say where its images are; that of the machine has others.
+    // The configured arguments of a private service say where its images are; the machine's service has others.
     let search = if settings.address.is_none() && !settings.podman_arguments.is_empty() {
         Search::Usual(Vec::new())
     } else {

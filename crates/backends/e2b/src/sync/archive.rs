@@ -74,7 +74,7 @@ fn add(
             Ok(Some(stamp.clone()))
         }
         HostStamp::File { .. } => {
-            // It was there a moment ago; if it is not now, the next time will tell.
+            // It was there a moment ago; if it is gone, the next synchronization finds out.
             let Ok(file) = tree.root.open(path) else { return Ok(None) };
             let stat = rustix::fs::fstat(&file).map_err(|error| Error::io(format!("reading {path}"), error))?;
             let now = file_stamp(&stat);

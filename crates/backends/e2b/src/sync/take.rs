@@ -64,7 +64,8 @@ impl Taking<'_> {
             let Some(path) = std::str::from_utf8(&path).ok().map(|path| path.trim_end_matches('/').to_owned()) else {
                 continue;
             };
-            // Only what was told: what else is in the archive came to be since, and the next time will tell of it.
+            // Only listed files: others in the archive are newer than the list, and the next synchronization takes
+            // them.
             let Some(stamp) = news.changed.get(&path) else { continue };
             if !is_below(&path) {
                 return Err(refused("a name in it leads elsewhere"));
@@ -90,7 +91,7 @@ impl Taking<'_> {
             // It is something else by now.
             _ => return Ok(()),
         }
-        // A file that has changed again is not what was told, and is taken the next time.
+        // A file that has changed again differs from the list, and is taken the next time.
         if let Some(host) = self.tree.stamp(path)? {
             self.known.0.insert(path.to_owned(), Pair { host, boxed: stamp.clone() });
         }
@@ -174,7 +175,7 @@ impl Taking<'_> {
     }
 }
 
-/// A moment that a box tells. Nothing is older than time.
+/// A timestamp of the box. Times before the epoch become the epoch.
 fn time(nanoseconds: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
 }

@@ -28,7 +28,7 @@ pub(crate) enum Fault {
     Cut(usize),
     /// A stream whose next envelope after so many is only begun.
     Half(usize),
-    /// A stream whose next envelope after so many announces more than anybody takes.
+    /// A stream that after so many envelopes announces one beyond every limit.
     Huge(usize),
     /// A stream that says after so many envelopes that the sandbox is gone, which it is then.
     Gone(usize),

@@ -19,7 +19,7 @@ use super::{Cgroups, DriverKind, Enforced, LOAD, Limits, Memory, file, unified};
 
 /// How long a box may take to come to rest.
 const FREEZE_MS_MAX: u64 = 2000;
-/// How long a box may stay busy after its last process was told to die.
+/// How long a box may stay busy after its last process was killed.
 const BUSY_MS_MAX: u64 = 2000;
 /// Leaf of the agent.
 const AGENT: &str = "agent";

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 /// Gives `agent` what it needs to make directories in `load` and to start processes in them. The kernel asks for write
 /// permission on `cgroup.procs` of the target and of the closest common parent of where the process is and where it goes.
-/// Limits stay ours. An ordinary user may not give files away: the agent, which is root of a user namespace to which that user
-/// belongs, then takes them itself.
+/// Limits stay the server's. An ordinary user may not give files away: the agent, which is root of a user namespace to
+/// which that user belongs, then takes them itself.
 pub(super) fn delegate(directory: impl AsFd, agent_leaf: impl AsFd, load: impl AsFd, agent: (u32, u32)) -> Result<()> {
     if rustix::process::geteuid().as_raw() == agent.0 && !rustix::process::geteuid().is_root() {
         return Ok(());

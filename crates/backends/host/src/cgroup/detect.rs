@@ -58,7 +58,7 @@ impl CgroupParent {
         }
     }
 
-    /// The v2 directory in which ours can be made.
+    /// The v2 directory in which the directory of all boxes can be made.
     fn v2_base(self, mount: &Mount, own: &str) -> Option<OwnedFd> {
         let path = match self {
             Self::Root => mount.point.clone(),

@@ -15,7 +15,7 @@ use super::file;
 
 /// How often the directory may vanish between two calls before this gives up. Each time, another process made progress.
 const RACES_MAX: usize = 1000;
-/// Where our own process goes when the directory it lives in must hand out controllers.
+/// Where this process moves when its own directory must delegate controllers.
 pub(super) const HOST_LEAF: &str = "strongbox-host";
 
 /// The one directory of a hierarchy below which all boxes are.
@@ -144,8 +144,8 @@ impl Top {
         Err(self.failed("making", "", Errno::AGAIN))
     }
 
-    /// Lets the base give its controllers to us. A cgroup that does so must have no processes of its own, so ours moves
-    /// into a leaf first; the real root of a hierarchy is the one exception to that rule.
+    /// Lets the base delegate its controllers. A cgroup that does so must have no processes of its own, so this process
+    /// moves into a leaf first; the real root of a hierarchy is the one exception to that rule.
     fn hand_out_controllers(&self) -> Result<()> {
         let given = file::read(&self.base, "cgroup.subtree_control").unwrap_or_default();
         if self.controllers.split_whitespace().all(|wanted| gives(&given, wanted)) {
@@ -188,8 +188,8 @@ fn remove_tree(parent: impl AsFd, name: &str, deadline: Instant) -> rustix::io::
     }
 }
 
-/// Removes what can be removed below a cgroup; says whether anything was. Holds one descriptor at a time and no recursion,
-/// because the depth of the tree is not ours to choose.
+/// Removes what can be removed below a cgroup; returns whether anything was. Holds one descriptor at a time and does
+/// not recurse, because a box chooses the depth of the tree.
 fn remove_deepest_first(parent: impl AsFd, name: &str) -> rustix::io::Result<bool> {
     let mut current = match file::open_directory(parent, name) {
         Ok(directory) => directory,

@@ -17,7 +17,7 @@ use super::{Dwellers, of_grant};
 use crate::handover::{self, Fds};
 use crate::sys;
 
-/// A tree that a container shall see.
+/// A tree for a container.
 #[derive(Debug)]
 pub struct Attachment {
     /// The decided tree.
@@ -111,7 +111,7 @@ struct Container {
     process: OwnedFd,
     /// Its root, as its first process sees it.
     root: OwnedFd,
-    /// The list of its mounts, in which shared ones can be told from others.
+    /// The list of its mounts, which shows which of them are shared.
     mount_table: OwnedFd,
 }
 

@@ -18,7 +18,7 @@ use super::{failure, shut};
 /// Longest name of an interface.
 const NAME_BYTES_MAX: usize = 15;
 
-/// An interface, as `ip` tells it.
+/// An interface, as `ip` prints it.
 #[derive(Debug, Deserialize)]
 struct Link {
     #[serde(rename = "ifname")]

@@ -23,7 +23,8 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<String> {
     finish(&mut command(program, arguments)?, program, arguments, "")
 }
 
-/// Runs a program to its end in a network, as root of a user namespace, which is our own where none is named. Answers what it wrote.
+/// Runs a program to its end in a network, as root of a user namespace, by default this process's own. Returns its
+/// output.
 pub(super) fn ask_inside(user: Option<&OwnedFd>, net: &OwnedFd, program: &str, arguments: &[&str]) -> Result<String> {
     let enter = enter(user, net).map_err(|source| Error::io("copy a descriptor", source))?;
     let mut command = command(program, arguments)?;
@@ -76,7 +77,7 @@ fn finish(command: &mut Command, program: &str, arguments: &[&str], input: &str)
     let context = |source| Error::io(format!("run {program}"), source);
     let mut child = command.spawn().map_err(context)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that does not read to the end has failed, and its own words are better than ours.
+        // A program that does not read to the end has failed, and its own message is better.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(context)?;

@@ -43,7 +43,7 @@ pub(super) enum Step {
     In(&'static str),
     /// Lets the packet out.
     Accept,
-    /// Refuses the packet, and tells the sender.
+    /// Refuses the packet, and notifies the sender.
     Reject,
 }
 

@@ -155,7 +155,7 @@ pub fn attach(attachment: &mut Attachment, target: &Target<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Undoes what [`attach`] did, as far as it is still there. A process is ended only if it is certainly ours.
+/// Undoes what [`attach`] did, as far as it is still there. A process is ended only if its identity is certain.
 pub fn detach(attachment: &Attachment) -> Result<()> {
     for process in [attachment.helper, attachment.guard].into_iter().flatten() {
         process.end()?;
@@ -214,7 +214,7 @@ pub fn shut_bridge(name: &str) -> Result<()> {
     bridge::shut(name)
 }
 
-/// What `/etc/resolv.conf` of the box shall say.
+/// The content of the box's `/etc/resolv.conf`.
 pub fn resolv_conf(method: Method) -> Result<String> {
     Ok(resolver::text(&resolvers(method)?))
 }
@@ -290,19 +290,19 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    /// Opens them, and makes sure that they are not our own.
+    /// Opens them, and makes sure that they are not those of this process.
     fn of(pid: u32) -> Result<Self> {
         let open = |kind: &str| open_other(pid, kind)?.ok_or_else(|| shared(pid, kind));
         Ok(Self { user: open("user")?, net: open("net")? })
     }
 }
 
-/// Opens the namespaces of a container, whose user namespace may be our own.
+/// Opens the namespaces of a container, whose user namespace may be that of this process.
 fn of_container(pid: u32) -> Result<(Option<OwnedFd>, OwnedFd)> {
     Ok((open_other(pid, "user")?, open_other(pid, "net")?.ok_or_else(|| shared(pid, "net"))?))
 }
 
-/// Opens a namespace of a process, unless it is our own.
+/// Opens a namespace of a process, unless it is that of this process.
 fn open_other(pid: u32, kind: &str) -> Result<Option<OwnedFd>> {
     let (theirs, ours) =
         (open_read(&format!("/proc/{pid}/ns/{kind}"))?, open_read(&format!("/proc/thread-self/ns/{kind}"))?);

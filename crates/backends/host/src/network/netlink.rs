@@ -170,7 +170,7 @@ fn listen(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Reads and forgets what was told. Whether something was told; also if it was too much to be kept.
+/// Reads and drops pending messages. Returns whether there were any, or too many for the buffer.
 pub(super) fn drain(socket: &OwnedFd) -> bool {
     let mut told = false;
     let mut message = [0; 256];

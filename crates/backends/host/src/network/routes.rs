@@ -1,4 +1,4 @@
-//! Routes and interfaces of a network namespace, as `/proc` tells them.
+//! Routes and interfaces of a network namespace, read from `/proc`.
 
 use std::fs::read_to_string;
 use std::net::Ipv4Addr;

@@ -25,7 +25,7 @@ impl Subnet {
     }
 }
 
-/// The bits of an address that tell hosts of one network apart.
+/// The host bits of an address.
 fn hosts_v4(bits: u8) -> u32 {
     u32::MAX.checked_shr(bits.into()).unwrap_or(0)
 }

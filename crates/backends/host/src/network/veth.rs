@@ -99,7 +99,7 @@ pub(super) fn attach(attachment: &mut Attachment, namespaces: &Namespaces) -> Re
     *attachment = Attachment { index: Some(index), ..planned(number) };
     drop(rules);
     configure(&links, number, &namespaces.net).inspect_err(|_| {
-        // The first error is the one to tell of; the veth pair goes with the box at the latest.
+        // The first error is the one to report; the veth pair goes with the box at the latest.
         let _ = switch_off(&links, index);
     })
 }
@@ -237,7 +237,7 @@ fn cut_all(links: &Links) -> Vec<u32> {
     for index in indexes {
         match links.is_up(index) {
             Ok(false) => {}
-            // If it cannot be told, it is switched off and not on again.
+            // If its state is unknown, it is switched off and not on again.
             state => {
                 if let Err(error) = unless_gone(links.lower(index)) {
                     tracing::error!(%error, interface.index = index, "failed to cut a box off");

@@ -1,7 +1,8 @@
 //! Follows what changes on the host while boxes run: its addresses, and the packet rules that keep boxes from it.
 //!
-//! One thread for the whole process, started with the first box. The kernel tells it of changes; once a second it looks by
-//! itself, because the kernel tells of an address before it routes it, and drops messages when there are too many.
+//! One thread for the whole process, started with the first box. The kernel notifies it of changes; once a second it
+//! checks by itself, because the kernel announces an address before it routes it, and drops messages when there are too
+//! many.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};

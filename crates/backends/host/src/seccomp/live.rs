@@ -99,7 +99,8 @@ fn refused_calls_answer_as_the_table_says() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(found(SyscallSet::Default), "1 38 38 1 1 1 1 1 0\n");
-    // With debugging the kernel itself answers ptrace: pid 1 is not ours to trace, or is the tracer's own ancestor.
+    // In the debugging set the kernel itself refuses ptrace: pid 1 belongs to another user, or is the tracer's own
+    // ancestor.
     assert!(found(SyscallSet::Debug).starts_with("1 38 38 1 1 1 1 "));
 }
 

@@ -1,8 +1,8 @@
 //! The table once more, in the form that container engines take: the outer wall around the agent and its commands.
 //!
 //! It is as wide as the widest of them needs, which is the agent. The exact table is the inner wall: a program that each command
-//! installs for itself. Where both refuse, the kernel tells the error of the one that was installed last, so commands never see
-//! an error of this one.
+//! installs for itself. Where both refuse, the kernel returns the error of the one that was installed last, so commands
+//! never see an error of this one.
 
 use box_core::SyscallSet;
 use serde_json::{Value, json};

@@ -59,7 +59,7 @@ const ALLOWED: &[Calls] = &[
     SELF_RESTRICTION,
 ];
 
-/// What no box can call. `ENOSYS` would contain these as well; `EPERM` tells the user why.
+/// Calls that no box may make. Without this list they would be `ENOSYS`; `EPERM` shows the user why.
 const REFUSED: &[Calls] =
     &[NAMESPACES, MOUNTS, FILE_HANDLES, KERNEL_CODE, KERNEL_SURFACE, KEYRINGS, OTHER_PROCESSES, MACHINE];
 
@@ -100,7 +100,7 @@ const EXTENDED_ATTRIBUTES: Calls = calls![
     SYS_removexattrat
 ];
 
-/// Being told of changes to files.
+/// Notifications about files.
 const FILE_WATCHES: Calls = calls![
     SYS_inotify_init SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch
 ];
@@ -268,8 +268,8 @@ const F_OFD_SETLKW: u32 = 38;
 const F_SETLEASE: u32 = 1024;
 const F_NOTIFY: u32 = 1026;
 
-/// Anybody but the agent: who has its id could take its limits and its processor time away. Root of a box may have the right to be
-/// anybody else.
+/// Any user but the agent's: a process with that id could take the agent's limits and processor time away. Root of a
+/// box may have the right to become any other user.
 const BECOME_ONE: &[Rule] = &[refuse(&[is(0, AGENT_ID)])];
 const BECOME_TWO: &[Rule] = &[refuse(&[is(0, AGENT_ID)]), refuse(&[is(1, AGENT_ID)])];
 const BECOME_THREE: &[Rule] = &[refuse(&[is(0, AGENT_ID)]), refuse(&[is(1, AGENT_ID)]), refuse(&[is(2, AGENT_ID)])];

@@ -174,7 +174,7 @@ fn resolver(method: Method) -> String {
     network::resolv_conf(method).unwrap().trim().strip_prefix("nameserver ").unwrap().to_owned()
 }
 
-/// The host by its address on the link, and everybody on a link at once.
+/// The host by its address on the link, and all machines on a link by multicast.
 fn link_local_story(methods: &[Method]) {
     let (_listener, port) = host_service();
     let host = |interface: &str| format!("{}%{interface}", Internet::HOST_LINK_LOCAL);

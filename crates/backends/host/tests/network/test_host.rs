@@ -161,7 +161,7 @@ impl Neighbor {
     }
 }
 
-/// Gives the test host a name server in the test internet, and a tunnel device that everybody can open.
+/// Gives the test host a name server in the test internet, and a tunnel device that all users can open.
 fn own_files() -> tempfile::TempDir {
     let files = tempfile::tempdir().unwrap();
     let resolv_conf = files.path().join("resolv.conf");

@@ -1,9 +1,10 @@
-//! The packet rules for all veth pairs at once, in a table of our own.
+//! The packet rules for all veth pairs, in one nftables table.
 //!
-//! They are put in force before the first veth pair is made and stay until the last process that makes veth pairs is done with them, because to change
-//! them takes longer than to make a veth pair. Anybody may change the host's rules meanwhile, ours among them: the kernel counts the changes, and as
-//! long as it counts none since ours, ours are in force. After a change they are compared with what they were, and written again where they
-//! differ; until they are, all boxes are cut off.
+//! They are put in force before the first veth pair is made and stay until the last process that makes veth pairs is
+//! done with them, because changing them takes longer than making a veth pair. Other programs may change the host's
+//! rules meanwhile, this table among them. The kernel counts the changes: as long as the count is that of our last
+//! write, our rules are in force. After a change they are compared with the expected ones, and written again if they
+//! differ; until then all boxes are cut off.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -65,7 +66,7 @@ impl Rules {
         }
         self.enforce_with("")?;
         let shown = show()?;
-        // Ours are one change. If there was another one it may have come after ours, and the next look tells.
+        // One write is one change. A second change in between may have come after it; then the next check finds out.
         let after = netlink::rules_generation().filter(|after| before.map(|it| it.wrapping_add(1)) == Some(*after));
         if let Some(generation) = after.or(before) {
             *self.known = Known::InForce { generation, shown };

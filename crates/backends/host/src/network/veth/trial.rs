@@ -85,7 +85,7 @@ fn try_out(server: IpAddr) -> Result<Outcome> {
     })
 }
 
-/// Comes after the rules of everybody else.
+/// Comes after the rules of all other programs.
 fn last_rule(interface: &str) -> String {
     format!(
         r#"chain trial {{
