@@ -15,7 +15,7 @@ use crate::sys;
 /// container.
 pub(crate) const NAME: &[u8] = b"strongbox-agent";
 
-/// What is carried at a time.
+/// Bytes copied at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Makes the agent's socket. Called before the agent gives up the right to show itself.

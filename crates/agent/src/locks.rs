@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Time in the kernel after which a look is due.
 const SYSTEM_US_MIN: u64 = 250_000;
 
-/// Where that time is not known, a look is due every so many turns.
+/// If that time is unknown, check every so many turns.
 const TURNS_PER_LOOK: u64 = 5;
 
 #[derive(Debug, Default)]

@@ -47,7 +47,7 @@ enum Network {
     Missing,
 }
 
-/// What a started process is for.
+/// The role of a started process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(test, expect(dead_code, reason = "tests bring an entry of their own"))]
 enum Role {

@@ -1,4 +1,4 @@
-//! What still has to go out on one stream. Bounded: output is taken from a pipe only when the box before it is empty.
+//! Bytes to send on one stream. Bounded: output is taken from a pipe only when the outbox is empty.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -27,7 +27,7 @@ pub(crate) enum Source {
     Stderr,
 }
 
-/// What taking from a stream came to.
+/// The result of one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamRead {
     /// Something was taken.

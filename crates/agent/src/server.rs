@@ -57,7 +57,7 @@ struct Server {
     lingering: Vec<Tree>,
     locks: LockWatch,
     absence: Absence,
-    /// Where root of the box has capabilities.
+    /// Serves `sudo`, in boxes whose root has capabilities.
     sudo: Option<Sudo>,
     ended: bool,
 }
@@ -421,7 +421,7 @@ impl Server {
     }
 }
 
-/// What a turn found to do.
+/// The work that a turn found.
 #[expect(clippy::struct_excessive_bools, reason = "one for each descriptor that is polled")]
 struct Ready {
     signals: bool,

@@ -10,14 +10,14 @@ use std::os::fd::OwnedFd;
 pub(crate) const ROOT: &str = "root";
 /// The top directory with the places of a box.
 pub(crate) const PLACES: &str = "places";
-/// What of an overlay's place is the box's own.
+/// The directory of an overlay that holds the box's changes.
 pub(crate) const UPPER: &str = "upper";
 
 /// The record of an extended attribute.
 pub(crate) const ATTRIBUTE: &str = "STRONGBOX.attribute";
 /// The record of the parts of a file that are not holes.
 pub(crate) const EXTENTS: &str = "STRONGBOX.extents";
-/// What the last entry says.
+/// The content of the last entry.
 pub(crate) const END: &[u8] = b"20 comment=complete\n";
 
 /// The mark of a directory behind which nothing of the layers below can be seen.
@@ -67,7 +67,7 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 pub(crate) struct Extents {
     /// Bytes of the whole file.
     pub(crate) size: u64,
-    /// Where each part begins and how long it is, in order.
+    /// Offset and length of each extent, in order.
     pub(crate) parts: Vec<(u64, u64)>,
 }
 

@@ -33,7 +33,7 @@ extern "C" fn main(count: libc::c_int, arguments: *const *const libc::c_char) ->
     })
 }
 
-/// What a reaped child left behind.
+/// The end of a reaped child.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reaped {
     pub(crate) pid: i32,
@@ -425,7 +425,7 @@ pub(crate) fn peer_of(stream: impl AsFd) -> io::Result<(i32, u32)> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok((peer.pid, peer.uid)) }
 }
 
-/// What was received, and from whom.
+/// A received message and its sender.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) bytes: usize,

@@ -43,7 +43,7 @@ pub(crate) fn serve(host: OwnedFd) -> i32 {
     }
 }
 
-/// What is to be forked.
+/// The kind of process to fork.
 struct Request {
     namespaces: i32,
     /// The host's user id that owns them, where that is not root.

@@ -50,6 +50,5 @@ pub(crate) fn check_landmarks(tree: BorrowedFd<'_>) -> Result<(), Failure> {
     if LANDMARKS.iter().any(there) {
         return Ok(());
     }
-    Err("it is not a root file system: bin, usr and sbin are missing at its top; perhaps they are one directory below"
-        .into())
+    Err("it is not a root file system: no bin, usr or sbin at its top; perhaps they are one directory below".into())
 }

@@ -172,7 +172,7 @@ impl<'a> Unpacker<'a> {
         let kind = found.map(|stat| FileType::from_raw_mode(stat.st_mode));
         if !matches!(kind, Some(FileType::RegularFile | FileType::Symlink)) {
             return Err(format!(
-                "{} is a hard link to {}, which is not an earlier file",
+                "{} is a hard link to {}, but no earlier file has that name",
                 path.display(),
                 original.display()
             )

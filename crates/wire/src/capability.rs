@@ -1,4 +1,4 @@
-//! What root of a box can be given besides its name.
+//! Capabilities that root of a box can have.
 
 use serde::{Deserialize, Serialize};
 

@@ -9,11 +9,11 @@ use crate::{ExecId, FileRequest, GuestPath, Invalid, limits};
 pub struct ExecRequest {
     /// Names the exec within its box; no two may run at once under one id.
     pub id: ExecId,
-    /// What to run.
+    /// The program.
     pub program: Program,
     /// The whole environment, in order. Nothing is inherited.
     pub env: Vec<(String, String)>,
-    /// Where to run it. Resolved inside the box, as the workload, when the command starts.
+    /// Its working directory. Resolved inside the box, as the workload, when the command starts.
     pub cwd: GuestPath,
     /// Whether standard input is empty or streamed.
     pub stdin: Stdin,
@@ -21,13 +21,13 @@ pub struct ExecRequest {
     pub terminal: Option<WindowSize>,
     /// The whole process tree is killed after this time.
     pub timeout_ms: Option<u64>,
-    /// Who runs it, when not the box's own workload user.
+    /// Its user, if not the box's own workload user.
     pub user: Option<User>,
     /// Where its output goes, and whether it outlives its caller.
     pub output: Output,
 }
 
-/// What an exec runs.
+/// The program of an exec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Program {
     /// A program, looked up in `PATH` unless it holds a slash, and its arguments.
@@ -38,7 +38,7 @@ pub enum Program {
     FileOp(Box<FileRequest>),
 }
 
-/// Where standard input comes from.
+/// The source of standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stdin {
     /// `/dev/null`.
@@ -101,7 +101,7 @@ pub struct ExecOutcome {
     pub oom_killed: bool,
     /// After a kill: every process of the tree is known to be gone.
     pub tree_gone: bool,
-    /// What it consumed.
+    /// Its resource usage.
     pub usage: Usage,
 }
 
@@ -114,7 +114,7 @@ pub enum Exit {
     Signal(i32),
 }
 
-/// What an exec consumed.
+/// The resource usage of an exec.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// From the start of the main process to its end.

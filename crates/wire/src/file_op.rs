@@ -21,11 +21,11 @@ use crate::{GuestPath, Invalid, User, codec, limits};
 pub struct FileRequest {
     /// Nothing outside of this tree is touched, whatever links say. `/` is the whole box.
     pub root: GuestPath,
-    /// What to do.
+    /// The operation.
     pub op: FileOp,
 }
 
-/// What there is to do. All paths are inside the box.
+/// A file operation. All paths are inside the box.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileOp {
     /// Describe a file. Answered with [`Answer::Entry`]. A link itself is described, not its target.
@@ -33,7 +33,7 @@ pub enum FileOp {
         /// Of what.
         path: GuestPath,
     },
-    /// What is in a directory? Answered with [`Answer::Entries`].
+    /// List a directory. Answered with [`Answer::Entries`].
     List {
         /// Which directory.
         path: GuestPath,
@@ -55,7 +55,7 @@ pub enum FileOp {
     Write {
         /// Which file.
         path: GuestPath,
-        /// What happens to what is there.
+        /// What to do with an existing file.
         how: WriteHow,
         /// Permission bits of a new file; those of the old one, or the usual ones, when not given.
         mode: Option<u32>,
@@ -71,7 +71,7 @@ pub enum FileOp {
     },
     /// Gives something another name. Answered with [`Answer::Entry`] under the new one.
     Move {
-        /// What.
+        /// The path.
         from: GuestPath,
         /// Its new name.
         to: GuestPath,
@@ -80,19 +80,19 @@ pub enum FileOp {
     },
     /// Removes something. Answered with [`Answer::Done`].
     Remove {
-        /// What. Links are removed, not what they point to.
+        /// The path. Links are removed, not their targets.
         path: GuestPath,
         /// Whether a directory may have something in it.
         recursive: bool,
     },
     /// A file or directory as a tar archive. Answered with [`Answer::Entry`], then the archive.
     Pack {
-        /// What.
+        /// The path.
         path: GuestPath,
     },
     /// Takes a tar archive and puts what is in it into a directory, which is made. Answered with [`Answer::Unpacked`].
     Unpack {
-        /// Where.
+        /// The directory.
         path: GuestPath,
         /// Most bytes of all files together.
         bytes_max: u64,
@@ -105,7 +105,7 @@ pub enum FileOp {
         /// Whether directories below count.
         recursive: bool,
     },
-    /// What a tree occupies. Answered with [`Answer::Size`].
+    /// Measure a tree. Answered with [`Answer::Size`].
     Measure {
         /// Which tree.
         path: GuestPath,
@@ -125,25 +125,25 @@ pub enum FileOp {
     Edit {
         /// Which file.
         path: GuestPath,
-        /// What is there now, exactly. It must be there once, or at least once where all are replaced.
+        /// The old text, exactly. It must occur once, or at least once if all occurrences are replaced.
         old: String,
-        /// What is to be there.
+        /// The new text.
         new: String,
         /// Whether all places are replaced.
         all: bool,
     },
     /// Files whose path matches a pattern, newest first. Answered with [`Answer::Found`].
     Glob {
-        /// Where to look.
+        /// The start of the search.
         path: GuestPath,
-        /// What their path below that looks like, such as `**/*.rs`.
+        /// A pattern for paths below it, such as `**/*.rs`.
         pattern: String,
         /// Most files, at most [`limits::MATCHES_MAX`].
         matches_max: u32,
     },
     /// Lines that match a regular expression. Answered with [`Answer::Matched`].
     Grep {
-        /// Where to look: a file or a directory.
+        /// The start of the search: a file or a directory.
         path: GuestPath,
         /// The expression.
         pattern: String,
@@ -157,7 +157,7 @@ pub enum FileOp {
     /// Does another operation and answers with more details: [`Answer::Detail`] for [`Answer::Entry`], and
     /// [`Answer::Details`] for [`Answer::Entries`]. Not for operations that return bytes.
     InDetail {
-        /// What to do.
+        /// The operation.
         op: Box<FileOp>,
         /// Include extended attributes with this prefix.
         attributes: Option<String>,
@@ -175,7 +175,7 @@ pub enum FileOp {
     /// Rename, replacing what has the new name, and create missing parents. Answered with
     /// [`Answer::Entry`] under the new one.
     Relocate {
-        /// What.
+        /// The old path.
         from: GuestPath,
         /// Its new name.
         to: GuestPath,
@@ -208,9 +208,9 @@ pub enum FileOp {
     },
     /// Does other work, and gives what it makes or fills to a user. For root of a box that has its capabilities.
     OnBehalf {
-        /// What to do.
+        /// The operation.
         op: Box<FileOp>,
-        /// Whose it becomes.
+        /// The owner of what it creates.
         owner: User,
     },
     /// Whether a file can be filled: it, or where it is not there, the directory in which the first missing thing would be made.
@@ -221,7 +221,7 @@ pub enum FileOp {
     },
     /// Change permission bits or owner. A link is followed. Answered with [`Answer::Entry`].
     Adjust {
-        /// What.
+        /// The path.
         path: GuestPath,
         /// Its permission bits, when they are to change.
         mode: Option<u32>,
@@ -243,7 +243,7 @@ pub enum FileOp {
     },
 }
 
-/// What a file operation can do to files.
+/// The effect of a file operation on files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
@@ -255,7 +255,7 @@ pub enum Effect {
 }
 
 impl FileOp {
-    /// What an agent must support for it, besides the version of the protocol.
+    /// The feature that an agent needs for it, besides the version of the protocol.
     pub fn feature(&self) -> Option<Feature> {
         match self {
             Self::FillMany { .. } => Some(Feature::FillMany),
@@ -264,7 +264,7 @@ impl FileOp {
         }
     }
 
-    /// What it can do to files.
+    /// Its effect on files.
     pub fn effect(&self) -> Effect {
         match self {
             Self::Write { .. }
@@ -296,7 +296,7 @@ impl FileOp {
     }
 }
 
-/// What happens to what is there when a file is written.
+/// What a write does with an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteHow {
     /// It is replaced when all bytes are there, and not before.
@@ -307,31 +307,31 @@ pub enum WriteHow {
     From(u64),
 }
 
-/// What a file operation says first.
+/// The first message of a file operation.
 pub type Reply = Result<Answer, FileError>;
 
-/// What came of a file operation.
+/// The result of a file operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// Success without a value.
     Done,
     /// One thing.
     Entry(Entry),
-    /// What is in a directory, sorted by path.
+    /// The entries of a directory, sorted by path.
     Entries {
         /// The things.
         entries: Vec<Entry>,
         /// Whether there are more.
         truncated: bool,
     },
-    /// What was unpacked.
+    /// A finished unpacking.
     Unpacked {
         /// Files, links and directories.
         entries: u64,
         /// Bytes of files.
         bytes: u64,
     },
-    /// What a tree occupies.
+    /// The size of a tree.
     Size {
         /// Allocated bytes, hard links once.
         bytes: u64,
@@ -365,18 +365,18 @@ pub enum Answer {
     },
     /// One thing, and more of it.
     Detail(Box<Detail>),
-    /// What is in a directory, sorted by path, and more of each.
+    /// The entries of a directory, sorted by path, with details.
     Details {
         /// The things.
         entries: Vec<Detail>,
         /// Whether there are more.
         truncated: bool,
     },
-    /// What room there is.
+    /// The free space.
     Space {
         /// All of it.
         total_bytes: u64,
-        /// What the workload can still use.
+        /// The space that the workload can still use.
         free_bytes: u64,
     },
 }
@@ -386,7 +386,7 @@ pub enum Answer {
 pub struct Entry {
     /// Its path in the box. Invalid UTF-8 is replaced by U+FFFD.
     pub path: String,
-    /// What it is.
+    /// Its type.
     pub kind: EntryKind,
     /// Bytes of a file.
     pub size: u64,
@@ -398,11 +398,11 @@ pub struct Entry {
     pub gid: u32,
     /// When it was last changed, in nanoseconds since 1970.
     pub modified_ns: i64,
-    /// What a link says.
+    /// The target of a link.
     pub target: Option<String>,
 }
 
-/// What a thing is.
+/// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EntryKind {
@@ -448,14 +448,14 @@ pub struct Match {
     pub path: String,
     /// Which line, from 1.
     pub line: u64,
-    /// What it says, without its end; cut after [`limits::MATCH_CHARS_MAX`] characters.
+    /// Its text, without its line end; cut after [`limits::MATCH_CHARS_MAX`] characters.
     pub text: String,
 }
 
 /// Something that changed in a watched tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What happened.
+    /// The kind of change.
     pub what: ChangeKind,
     /// To what.
     pub path: String,
@@ -463,7 +463,7 @@ pub struct Change {
     pub is_directory: bool,
 }
 
-/// What happened to a watched thing.
+/// A change of a watched entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
@@ -490,9 +490,9 @@ pub enum ChangeKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct FileError {
-    /// What kind of trouble it is.
+    /// The kind of error.
     pub code: FileErrorCode,
-    /// What happened, in words, with the path.
+    /// The reason, for a reader, with the path.
     pub message: String,
 }
 

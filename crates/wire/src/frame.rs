@@ -11,7 +11,7 @@ use crate::{codec, limits};
 /// Bytes of a header on the wire.
 pub const HEADER_BYTES: usize = 5;
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -72,10 +72,10 @@ impl Kind {
     }
 }
 
-/// What stands before each payload.
+/// The header of each payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the payload is.
+    /// The kind of payload.
     pub kind: Kind,
     /// How long it is; never more than the kind allows.
     pub payload_bytes: usize,
@@ -92,9 +92,9 @@ pub enum FrameError {
     TooLong {
         /// The frame's kind.
         kind: Kind,
-        /// What its header said.
+        /// The length in its header.
         announced: usize,
-        /// What its kind allows.
+        /// The limit of its kind.
         allowed: usize,
     },
     /// A frame of a kind that makes no sense at this point of the conversation.
@@ -105,7 +105,7 @@ pub enum FrameError {
     Malformed {
         /// The frame's kind.
         kind: Kind,
-        /// What the decoder said.
+        /// The error of the decoder.
         reason: String,
     },
     /// A file of a journal is not what its name promises.
@@ -113,7 +113,7 @@ pub enum FrameError {
     BadJournal {
         /// The file's name.
         file: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
 }

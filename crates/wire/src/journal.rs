@@ -45,7 +45,7 @@ impl StreamName {
 pub enum FileName {
     /// A piece of output.
     Segment {
-        /// Whose.
+        /// The exec.
         exec: ExecId,
         /// Which stream.
         stream: StreamName,
@@ -54,12 +54,12 @@ pub enum FileName {
     },
     /// An [`EndRecord`].
     End {
-        /// Whose.
+        /// The exec.
         exec: ExecId,
     },
     /// An [`EndRecord`] that is being written.
     Partial {
-        /// Whose.
+        /// The exec.
         exec: ExecId,
     },
 }
@@ -82,7 +82,7 @@ impl FileName {
         Some(Self::Segment { exec, stream, start })
     }
 
-    /// Whose file it is.
+    /// The exec of the file.
     pub fn exec(&self) -> &ExecId {
         match self {
             Self::Segment { exec, .. } | Self::End { exec } | Self::Partial { exec } => exec,

@@ -36,7 +36,7 @@ pub struct Invalid {
     pub field: &'static str,
     /// The value, quoted and shortened.
     pub value: String,
-    /// What is allowed instead.
+    /// The allowed values.
     pub allowed: String,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ExecId, ExecOutcome, ExecRequest, RootCapability};
 
-/// What the host asks on a freshly dialled stream. One stream, one request.
+/// The host's request on a newly dialed stream. One stream, one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Run a command. Closing the stream kills it, unless its output is journalled.
@@ -77,7 +77,7 @@ pub enum SignalScope {
     Tree,
 }
 
-/// What the agent answers on a dialled stream, between raw output.
+/// The agent's answers on a dialed stream, between raw output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// The command was started.
@@ -120,9 +120,9 @@ pub struct RunningExec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// What kind of refusal it is.
+    /// The kind of refusal.
     pub code: RefusalCode,
-    /// What happened, in words.
+    /// The reason, for a reader.
     pub message: String,
 }
 
@@ -148,7 +148,7 @@ pub enum RefusalCode {
     Internal,
 }
 
-/// What the agent says after it applied the plan.
+/// The agent's answer to the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// The box stands as planned, and this is what was verified from inside.
@@ -157,12 +157,12 @@ pub enum Report {
     Failed {
         /// Which step, as a stable word.
         step: String,
-        /// What happened.
+        /// The reason.
         message: String,
     },
 }
 
-/// What the agent found to be true from inside, after set-up and before the first command.
+/// Facts that the agent verified from inside, after setup and before the first command.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verified {
     /// Landlock ABI in force; 0 when the kernel has none.
@@ -170,7 +170,7 @@ pub struct Verified {
     /// What every command inherits was found in place: `no_new_privs`, a bounding set of nothing but `root_capabilities`, and with
     /// none of them a powerless uid 0. Each command checks the rest itself before it starts, and does not start otherwise.
     pub workload_confined: bool,
-    /// What root of the box was found to have.
+    /// The capabilities of the box's root.
     pub root_capabilities: Vec<RootCapability>,
     /// Mounts that were found read-only, of those planned to be.
     pub read_only_mounts: u32,

@@ -10,9 +10,9 @@ use crate::{GuestPath, RootCapability, User};
 /// Everything the agent needs to turn fresh namespaces into a box.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Who the agent becomes after set-up. Equal to `workload` only where a single id could be mapped.
+    /// The agent's user after setup. Equal to `workload` only if a single id could be mapped.
     pub agent: User,
-    /// Who commands run as, unless they say otherwise.
+    /// The default user of commands.
     pub workload: User,
     /// Capabilities of root over the box's own files and processes; none in most boxes, and none for other users.
     pub root_capabilities: Vec<RootCapability>,
@@ -22,7 +22,7 @@ pub struct Plan {
     pub hostname: String,
     /// Trees of the host that are taken into the box, gathered before anything is mounted.
     pub trees: Vec<Tree>,
-    /// Where everything that the box owns is stored.
+    /// The storage of everything that the box owns.
     pub storage: Storage,
     /// Which of the descriptors sent with the plan is the archive of a snapshot, with which the storage is filled first.
     #[serde(rename = "seed")]
@@ -45,7 +45,7 @@ pub struct Plan {
     pub mode_guard: ModeGuard,
     /// How the process tree of an exec is found again to be killed.
     pub tracking: Tracking,
-    /// Where commands are held to their memory, and where what became of it is read.
+    /// The limit on the commands' memory, and the source of figures about it.
     pub memory: Memory,
     /// Which of the descriptors sent with the plan is the listening socket.
     pub listener: DescriptorIndex,
@@ -53,7 +53,7 @@ pub struct Plan {
     pub entrances: Vec<DescriptorIndex>,
     /// The directory in which the agent keeps the output of journalled execs, where the box has one.
     pub journal: Option<DescriptorIndex>,
-    /// What ends the box besides the host's explicit word.
+    /// What ends the box besides the host's request.
     pub lifeline: Lifeline,
 }
 
@@ -76,7 +76,7 @@ pub struct ContainerSetup {
     /// Who the agent is, where root of the container starts it: it keeps what it needs to start commands and to end them, and is dialled by
     /// root alone.
     pub agent: Option<User>,
-    /// What must be found here before anything is run.
+    /// Facts to verify before anything runs.
     pub sights: Vec<Sight>,
     /// Directories that are made where they are missing, best effort.
     pub directories: Vec<GuestPath>,
@@ -102,7 +102,7 @@ pub struct ContainerSetup {
     pub journal: Option<DescriptorIndex>,
     /// The same directory as a place in the box, where none could be sent along.
     pub journal_in_box: Option<GuestPath>,
-    /// What ends the box besides the host's explicit word.
+    /// What ends the box besides the host's request.
     pub lifeline: Lifeline,
     /// Which of the sent descriptors is closed when the process that creates the box ends. With it the agent closes the
     /// stream of this message, whose name the workload could see; without it the stream stays open.
@@ -154,7 +154,7 @@ pub struct Attaching {
 pub struct Placing {
     /// The detached mount, with everything set that restricts it.
     pub mount: DescriptorIndex,
-    /// Where it is put; made when missing, as the mount's kind asks.
+    /// Its mount point; created if it is missing, with the type that the mount needs.
     pub path: GuestPath,
 }
 
@@ -180,7 +180,7 @@ pub enum Tree {
     },
 }
 
-/// Where everything that the box owns is stored. One file system, one limit.
+/// The storage of everything that the box owns. One file system, one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Storage {
     /// Memory, charged to the box.
@@ -228,7 +228,7 @@ pub enum Step {
     Symlink {
         /// Where.
         path: GuestPath,
-        /// What it says.
+        /// Its content.
         target: String,
     },
     /// Write a small file, replacing what has its name.
@@ -255,7 +255,7 @@ pub enum Step {
         tree: TreeIndex,
         /// On what; made when missing, as the tree's kind asks.
         path: GuestPath,
-        /// What may be done with it.
+        /// Its restrictions.
         access: Access,
     },
     /// Mount a gathered file that is a program, with a link to it in a place that is in `PATH`. A root with something else at
@@ -345,7 +345,7 @@ pub struct Own {
     pub links: Vec<(String, String)>,
 }
 
-/// What may be done with a mount. `nosuid` and `nodev` are always set.
+/// Restrictions of a mount. `nosuid` and `nodev` are always set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Read and execute.
@@ -376,7 +376,7 @@ pub enum Memory {
     Absent,
 }
 
-/// What ends the box besides the host's explicit word.
+/// What ends the box besides the host's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifeline {
     /// The death of the process that made it.

@@ -33,7 +33,7 @@ fn check(version: u32) -> Result<(), String> {
     }
 }
 
-/// What agents of one version may or may not support.
+/// Features that agents of one version may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// [`crate::Request::Lease`].

@@ -47,7 +47,7 @@ fn resolve(reference: &str, files: &[TextFile]) -> Result<(), String> {
     let mut candidates =
         files.iter().filter(|file| file.path == path || file.path.ends_with(&format!("/{path}"))).peekable();
     if candidates.peek().is_none() {
-        return Err(format!("`{reference}`: {path} does not exist"));
+        return Err(format!("`{reference}`: no file {path} in the repository"));
     }
     let test = test.rsplit("::").next().unwrap_or(test);
     candidates.any(|file| names(file, test)).then_some(()).ok_or_else(|| format!("`{reference}`: {path} has no {test}"))

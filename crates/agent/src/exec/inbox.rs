@@ -45,7 +45,7 @@ impl Inbox {
         result
     }
 
-    /// What came behind the frames that were taken.
+    /// The bytes behind the frames that were taken.
     pub(crate) fn into_rest(self) -> Vec<u8> {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! What goes into a command: standard input and window sizes, in whole frames.
+//! Input of a command: standard input and window sizes, in whole frames.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ impl Input {
         !self.ending && (child.stdin.is_some() || child.terminal.is_some())
     }
 
-    /// Where the command reads from, when it has to be waited for.
+    /// The descriptor to poll while the command does not read.
     pub(super) fn waits_for<'a>(&self, child: &'a Spawned) -> Option<&'a OwnedFd> {
         if self.is_waiting() { child.stdin.as_ref().or(child.terminal.as_ref()) } else { None }
     }

@@ -14,8 +14,8 @@ use super::recorder::Recorder;
 use super::spawn::Spawned;
 use crate::outbox::{Outbox, StreamRead};
 
-/// What is still taken of the output after the command has ended. Its own last words lie in pipes that hold less, before whatever
-/// processes that it left behind write, which may never stop.
+/// Bytes of output that are still taken after the command has ended. Its own last output fits into its pipes, which
+/// hold less; background processes that it left may write forever.
 const LAST_WORDS_BYTES_MAX: u64 = 4 << 20;
 
 /// A journal and the clients that follow it.

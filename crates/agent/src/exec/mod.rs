@@ -67,7 +67,7 @@ pub(crate) struct Exec {
     killed: Option<Killed>,
 }
 
-/// Where output goes and input comes from.
+/// The receiver of the output and source of the input.
 #[derive(Debug)]
 enum Audience {
     /// The caller alone.
@@ -93,7 +93,7 @@ struct Killed {
     whole_tree: bool,
 }
 
-/// What becomes of an exec after it was looked at.
+/// What to do with an exec after a turn.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// It goes on.
@@ -215,7 +215,7 @@ impl Exec {
         self.ended.is_some()
     }
 
-    /// What this exec waits for.
+    /// The descriptors that this exec waits for.
     pub(crate) fn interests<'a>(&'a self, add: &mut impl FnMut(BorrowedFd<'a>, PollFlags)) {
         let room = match &self.audience {
             Audience::Caller(caller) => {

@@ -43,7 +43,7 @@ pub(crate) fn note_left_alone(directory: &OwnedFd) {
 struct Track {
     /// Bytes that came so far, kept or not.
     bytes: u64,
-    /// Where each segment starts that is kept.
+    /// The offsets of the segments that are kept.
     segments: VecDeque<u64>,
     /// The segment that is being written, and the room that it has.
     current: Option<(OwnedFd, u64)>,
@@ -231,7 +231,7 @@ mod tests {
             fs::create_dir(self.directory.path().join(self.recorder.name(StreamName::Stdout, start))).unwrap();
         }
 
-        /// What is kept, by the offset of the segment.
+        /// The kept bytes, by the offset of their segment.
         fn segments(&self) -> BTreeMap<u64, Vec<u8>> {
             let files = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().path());
             let start = |path: &std::path::Path| match FileName::parse(path.file_name()?.to_str()?)? {

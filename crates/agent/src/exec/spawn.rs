@@ -23,7 +23,7 @@ use crate::sys::{self, Block};
 /// Room in an output pipe. More room means fewer turns between writer and agent; the kernel may grant less.
 const PIPE_BYTES: usize = 256 << 10;
 
-/// Where programs are looked for when the environment names no `PATH`.
+/// The default `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The agent's ends of a started command.
@@ -57,7 +57,7 @@ struct Image<'a> {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     candidates: Vec<CString>,
-    /// What it does instead of executing anything.
+    /// A file operation to do instead of executing a program.
     request: Option<&'a FileRequest>,
     cwd: CString,
     user: User,
@@ -102,7 +102,7 @@ pub(crate) fn start_beside(request: &Request, streams: &[OwnedFd; 3], prepared: 
     }
 }
 
-/// What a verdict means, in the words of `sudo`.
+/// Explains a verdict in the words of `sudo`.
 pub(crate) fn explain_beside(bytes: [u8; 8], request: &Request) -> String {
     let (stage, errno) = stage_and_errno(bytes);
     let quoted = |text: &CStr| text.to_string_lossy().chars().take(QUOTED_VALUE_CHARS_MAX).collect::<String>();
@@ -122,7 +122,7 @@ fn stage_and_errno(bytes: [u8; 8]) -> (i32, Errno) {
     (i32::from_ne_bytes([a, b, c, d]), Errno::from_raw_os_error(i32::from_ne_bytes(errno)))
 }
 
-/// What the bytes of a verdict mean. An empty verdict means that the program was started.
+/// Explains the bytes of a verdict. An empty verdict means that the program was started.
 pub(crate) fn read_verdict(bytes: [u8; 8], request: &ExecRequest) -> Refusal {
     let (stage, errno) = stage_and_errno(bytes);
     let program = request.program.argv().first().copied().unwrap_or_default();
@@ -182,7 +182,7 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Where a program may be: at its path, or in the places of the last `PATH`.
+/// The paths to try for a program: its own, or those below each entry of the last `PATH`.
 fn candidates(program: &[u8], environment: &[CString]) -> io::Result<Vec<CString>> {
     let string = |bytes: Vec<u8>| CString::new(bytes).map_err(io::Error::other);
     if program.contains(&b'/') {

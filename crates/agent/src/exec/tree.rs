@@ -11,7 +11,7 @@ use rustix::pipe::PipeFlags;
 use crate::setup::{self, Callers, MemoryTold, Prepared, Tracker};
 use crate::sys;
 
-/// What one read of a kernel file can return.
+/// Buffer for one read of a kernel file.
 const FILE_BYTES_MAX: usize = 4096;
 
 /// The most that is read of a list of processes: far more than fit into a box of the usual size.
@@ -28,7 +28,7 @@ pub(crate) struct Tree {
     oom_kills_before: u64,
 }
 
-/// What holds the tree together.
+/// How the processes of the tree are found.
 #[derive(Debug)]
 enum TreeHolder {
     /// A cgroup of its own, below the box's.
@@ -37,7 +37,7 @@ enum TreeHolder {
     Ancestry(Sight),
 }
 
-/// Who looks at the list of processes.
+/// The user that reads the list of processes.
 #[derive(Debug, Clone, Copy)]
 enum Sight {
     /// The agent, which sees all that it has to.

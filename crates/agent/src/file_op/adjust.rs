@@ -1,4 +1,4 @@
-//! Who may do what with a file, and whose it is.
+//! Changes the mode and the owner of a file.
 
 use box_wire::file_op::Entry;
 use box_wire::{FileError, GuestPath};

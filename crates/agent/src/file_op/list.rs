@@ -1,4 +1,4 @@
-//! What is in a directory.
+//! Lists a directory.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

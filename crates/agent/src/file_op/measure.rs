@@ -1,4 +1,4 @@
-//! What a tree occupies.
+//! Measures the disk usage of a tree.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! What the agent does itself, in a child that is confined like every command: files, listings, searches.
+//! File operations: listings, reading, writing and searches, in a child that is confined like every command.
 //!
 //! The child works with its three standard streams and nothing else. It may block, grow and die like any command; the agent
 //! above only moves its bytes. Nothing here trusts what lies in the box, but nothing here guards the box either: that was done
@@ -186,7 +186,7 @@ fn told_path(path: &GuestPath, below: &[u8]) -> String {
 /// Why a file cannot be made or given away where the user has no id on the host.
 const FOREIGN_USER: &str = "only the box's usual user can own files in a mounted directory";
 
-/// What the system's refusal means for a caller.
+/// The file error for an error of the system.
 fn file_error(path: &str, error: impl Into<io::Error>) -> FileError {
     let error = error.into();
     let code = match Errno::from_io_error(&error) {

@@ -19,18 +19,18 @@ pub(super) const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
 
 /// The tree that may be touched.
 pub(super) struct FileTree {
-    /// What the caller calls it.
+    /// The path as the caller knows it.
     named: GuestPath,
-    /// Where it really is.
+    /// Its real path.
     root: PathBuf,
-    /// Whose what is made becomes, when not that of its maker.
+    /// The owner of new files, if not the process itself.
     owner: Option<User>,
 }
 
 /// Something in the tree, opened as a path only.
 pub(super) struct OpenedPath {
     pub(super) object: OwnedFd,
-    /// Where it really is.
+    /// Its real path.
     pub(super) real: PathBuf,
 }
 
@@ -62,22 +62,22 @@ impl FileTree {
         }
     }
 
-    /// What a path names, links followed, opened as a path only.
+    /// Opens a path with `O_PATH`, following links.
     pub(super) fn find(&self, path: &GuestPath) -> Result<OwnedFd, FileError> {
         self.look_up(path).map(|found| found.object)
     }
 
-    /// What a path names, the last link not followed.
+    /// Opens a path with `O_PATH`, without following a last link.
     pub(super) fn find_itself(&self, path: &GuestPath) -> Result<OwnedFd, FileError> {
         self.within(path, locate(path, OFlags::NOFOLLOW)?).map(|found| found.object)
     }
 
-    /// What a path names, links followed, and where it really is.
+    /// Opens a path with `O_PATH`, following links, and returns its real path.
     pub(super) fn look_up(&self, path: &GuestPath) -> Result<OpenedPath, FileError> {
         self.within(path, locate(path, OFlags::empty())?)
     }
 
-    /// What a path names, opened for use: a regular file or a directory.
+    /// Opens a regular file or a directory for use.
     pub(super) fn open(&self, path: &GuestPath, flags: OFlags) -> Result<File, FileError> {
         reopen(&self.find(path)?, path, flags)
     }

@@ -150,7 +150,7 @@ impl<W: Write> Saving<'_, W> {
         self.archive.append_data(&mut header, as_path(path), io::empty())
     }
 
-    /// What the next entry is besides what its header says.
+    /// PAX records of the next entry.
     fn add_records(&mut self, file: &impl AsFd, extents: Option<&Extents>) -> io::Result<()> {
         let attributes = attributes_of(file).into_iter().map(|text| (ATTRIBUTE, text));
         let extents = extents.map(|extents| (EXTENTS, extents.text()));

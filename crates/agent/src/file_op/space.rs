@@ -5,7 +5,7 @@ use box_wire::{Answer, FileError, GuestPath};
 use super::file_error;
 use super::place::FileTree;
 
-/// What the file system that something lies on says of itself.
+/// The free space of the file system that holds a path.
 pub(super) fn space(place: &FileTree, path: &GuestPath) -> Result<Answer, FileError> {
     let stat = rustix::fs::fstatvfs(place.find(path)?).map_err(|error| file_error(path.as_str(), error))?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);

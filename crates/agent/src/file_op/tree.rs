@@ -33,7 +33,7 @@ pub(super) enum Mounts {
     Refuse,
 }
 
-/// Where a directory is read on that had to be closed meanwhile.
+/// The position at which reading a directory resumes that had to be closed meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resume {
     /// Where it was left.
@@ -54,7 +54,7 @@ pub(super) struct Walk {
     resume: Resume,
 }
 
-/// What comes next in a walk.
+/// The next item of a walk.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Something in the current directory, which can be entered if it is a directory.

@@ -28,7 +28,7 @@ const HEADER_BYTES_MAX: u64 = 256 << 10;
 /// Entries of one archive.
 const ENTRIES_MAX: u64 = 1_000_000;
 
-/// What the maker of a directory may always do with it, whatever the archive says: else nothing could be put into it.
+/// Rights that the owner of a directory always has, whatever the archive says: otherwise nothing could be put into it.
 const OWNER_BITS: u32 = 0o700;
 
 pub(super) fn unpack(

@@ -75,7 +75,7 @@ pub(super) fn follow(
     })))
 }
 
-/// What is there after a change.
+/// The entry after a change.
 fn detail(place: &FileTree, teller: &Teller<'_>, change: &Change) -> Option<Detail> {
     match change.what {
         ChangeKind::Created | ChangeKind::Written | ChangeKind::Attributes | ChangeKind::Arrived => {}
@@ -98,7 +98,7 @@ fn wait(inotify: &OwnedFd) -> io::Result<bool> {
 /// What is watched, and the changes that are not sent yet.
 struct Watcher<'a> {
     place: &'a FileTree,
-    /// What is watched.
+    /// The watched path.
     path: GuestPath,
     /// Its real name in the watched directory, if the watched path is a file.
     only: Option<OsString>,
@@ -260,7 +260,7 @@ impl<'a> Watcher<'a> {
         self.ended = kind != ChangeKind::Attributes;
     }
 
-    /// What a moved directory is called now; one that left the tree is not watched any more.
+    /// Updates the path of a moved directory; one that left the tree is no longer watched.
     fn follow_moves(&mut self, happened: &Happened) {
         let Some((cookie, old)) = self.moved.take() else { return };
         let arrived = happened.what.contains(ReadFlags::MOVED_TO) && happened.cookie == cookie;
@@ -363,7 +363,7 @@ fn read(inotify: &OwnedFd) -> io::Result<Vec<Happened>> {
     }
 }
 
-/// What of a path lies below another; nothing is the other itself.
+/// The rest of a path below another one; empty if they are equal.
 fn below<'a>(path: &'a [u8], other: &[u8]) -> Option<&'a [u8]> {
     path.strip_prefix(other).filter(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }

@@ -70,7 +70,7 @@ impl Writing<'_> {
         }
     }
 
-    /// What is there, and its permission bits. It must be a regular file.
+    /// The existing file, and its permission bits. It must be a regular file.
     fn old(&self) -> Result<Option<(OpenedPath, u32)>, FileError> {
         let found = match self.place.look_up(self.path) {
             Ok(found) => found,
@@ -82,7 +82,7 @@ impl Writing<'_> {
         Ok(Some((found, told.mode)))
     }
 
-    /// Where a new file goes. A link to nothing has no place for it: what it names is not of its directory.
+    /// The place for a new file. A dangling link is refused: its target lies in another directory.
     fn new_spot(&self) -> Result<Spot, FileError> {
         match self.place.find_itself(self.path) {
             Ok(itself) if entry(&itself, self.path.as_str())?.kind == EntryKind::Symlink => {

@@ -21,10 +21,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::exec::{Inbox, is_hung_up};
 use flow::Flow;
 
-/// Where services listen, in the order in which it is tried. One that listens on all addresses listens here too.
+/// Addresses to connect to, in this order. A service that listens on all addresses listens here too.
 const PLACES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// What the kernel may hold of a connection in each direction. The agent is outside of the box's memory limit, and so is this.
+/// Kernel buffer of a connection in each direction. The agent is outside of the box's memory limit, and so is this.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Things that are done for one connection before others are looked at.
@@ -57,7 +57,7 @@ enum Phase {
     Open { socket: OwnedFd },
 }
 
-/// What becomes of a connection after it was looked at.
+/// What to do with a connection after a turn.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// It goes on.

@@ -42,7 +42,7 @@ struct Site {
     owner: User,
 }
 
-/// What a mount stands on.
+/// The kind of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MountPoint {
     Directory,

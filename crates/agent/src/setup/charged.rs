@@ -18,10 +18,10 @@ const NAME: &str = "seed";
 /// The most that a child says.
 const REASON_BYTES_MAX: u64 = 4096;
 
-/// Where the box is held to its limits, as far as it is.
+/// The cgroups of the box's limits, if any.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits<'a> {
-    /// Where cgroups of execs are made.
+    /// The parent of the cgroups of execs.
     pub(super) execs: Option<&'a OwnedFd>,
     /// The v1 cgroup of all execs' memory.
     pub(super) memory: Option<&'a OwnedFd>,

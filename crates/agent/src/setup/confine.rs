@@ -13,7 +13,7 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid,
 use super::{Callers, Failure, Prepared, Step};
 use crate::sys;
 
-/// What the agent keeps: to start commands as the workload, and to end them.
+/// Capabilities that the agent keeps: to start commands as the workload, and to end them.
 const AGENT_CAPABILITIES: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
 /// No set, no root magic, no way back: capabilities follow only explicit words, and uid 0 means nothing.
@@ -31,7 +31,7 @@ const CAPABLE_ROOT_SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits:
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
 
-/// What root of the box has, as the kernel counts it.
+/// Capabilities of the box's root, as a kernel bit set.
 pub(super) fn root_set(capabilities: &[RootCapability]) -> CapabilitySet {
     let bit = |capability: &RootCapability| CapabilitySet::from_bits_retain(1 << capability.number());
     capabilities.iter().map(bit).fold(CapabilitySet::empty(), CapabilitySet::union)

@@ -59,7 +59,7 @@ pub(crate) struct Prepared {
     pub(crate) listener: OwnedFd,
     pub(crate) callers: Callers,
     pub(crate) workload: User,
-    /// What commands of the box's root have. Commands of others have nothing.
+    /// Capabilities of root's commands. Commands of other users have none.
     pub(crate) root: CapabilitySet,
     /// What keeps every process of the box from gaining rights.
     pub(crate) bounding: Bounding,
@@ -67,19 +67,19 @@ pub(crate) struct Prepared {
     pub(crate) mode_guard: ModeGuard,
     pub(crate) tracking: Tracker,
     pub(crate) memory: MemoryTold,
-    /// Where the output of journalled execs is kept. Nothing but the agent has a way to name it.
+    /// The directory of journals. Only the agent has a path to it.
     pub(crate) journal: Option<OwnedFd>,
-    /// Everything that the box owns, where it can be saved. Nothing but the agent has a way to name it.
+    /// The storage of a box that can be saved. Only the agent has a path to it.
     pub(crate) storage: Option<Storage>,
     pub(crate) lifeline: Lifeline,
-    /// What ends with the maker, where it is not the control socket.
+    /// The connection that ends with the maker, if not the control socket.
     pub(crate) maker: Option<OwnedFd>,
-    /// Where commands ask for commands of root; the server takes it.
+    /// The listening socket of `sudo`; the server takes it.
     pub(crate) sudo: Option<OwnedFd>,
     pub(crate) verified: Verified,
 }
 
-/// Whose streams are taken.
+/// The peers whose requests are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Callers {
     /// Every process that can reach the socket: the host, or one that can do no more than a command of the box.
@@ -104,7 +104,7 @@ impl Tracker {
     }
 }
 
-/// Where commands are held to their memory, and where out-of-memory kills and peaks are read.
+/// The limit on the commands' memory, and the source of out-of-memory kills and peaks.
 #[derive(Debug)]
 pub(crate) enum MemoryTold {
     PerExec,
@@ -200,16 +200,16 @@ pub(crate) fn apply(plan: Plan, descriptors: Vec<OwnedFd>) -> Result<Prepared, F
     })
 }
 
-/// What the agent needs of the place for execs: the place itself, and `cgroup.procs` up to the common parent.
+/// Files that the agent needs to create cgroups of execs, up to the common parent, and their modes.
 const TRACKING_FILES: [(&str, u32); 4] =
     [("../cgroup.procs", 0o664), ("cgroup.procs", 0o664), ("cgroup.subtree_control", 0o664), (".", 0o775)];
 
-/// What the agent needs of the box's memory cgroup on v1.
+/// Files that the agent needs of the box's memory cgroup on v1, and their modes.
 const MEMORY_FILES: [(&str, u32); 2] = [(ENTRANCE, 0o664), (PEAK, 0o664)];
 const ENTRANCE: &str = "tasks";
 const PEAK: &str = "memory.max_usage_in_bytes";
 
-/// What the agent needs of the journal: to make files in it.
+/// The directory in which the agent creates journals, and its mode.
 const JOURNAL_FILES: [(&str, u32); 1] = [(".", 0o770)];
 
 /// Opens the files of the memory cgroup. As the agent, because the kernel asks whether who opened the entrance is who enters.

@@ -88,7 +88,7 @@ struct Restoration<'a> {
     is_complete: bool,
 }
 
-/// Where something of an archive goes: names from the storage on, of which there is at least one.
+/// The place of an archive's entry: names from the storage on, at least one.
 struct EntryPath<'a> {
     above: Vec<&'a OsStr>,
     name: &'a OsStr,
@@ -112,7 +112,7 @@ impl<'a> EntryPath<'a> {
         }
     }
 
-    /// What becomes one mount of the box. No file has names in two of them.
+    /// The part of the path that becomes one mount of the box. Hard links cannot cross it.
     fn mount(&self) -> Vec<&'a OsStr> {
         let all = || self.above.iter().copied().chain([self.name]);
         let levels = if all().next().is_some_and(|top| top == PLACES) { 2 } else { 1 };
@@ -125,7 +125,7 @@ impl<'a> EntryPath<'a> {
     }
 }
 
-/// What an entry is besides what its header says.
+/// The PAX records of an entry.
 #[derive(Default)]
 struct Records {
     attributes: Vec<(Vec<u8>, Vec<u8>)>,

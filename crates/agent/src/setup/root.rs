@@ -25,9 +25,9 @@ struct Site {
     trees: Vec<Option<OwnedFd>>,
     /// Places that must be found read-only at the end.
     read_only: Vec<GuestPath>,
-    /// Who commands run as.
+    /// The user of commands.
     workload: User,
-    /// Whose group may look into processes of others.
+    /// The group that may inspect processes of others.
     onlooker: Option<u32>,
 }
 
@@ -268,7 +268,7 @@ fn if_there(done: Result<()>) -> Result<()> {
     }
 }
 
-/// What an image need not have room for.
+/// Ignores failures of a step for which an image need not have a place.
 fn if_possible(done: Result<()>) -> Result<()> {
     match done {
         Err(Errno::LOOP | Errno::EXIST | Errno::ISDIR) => Ok(()),

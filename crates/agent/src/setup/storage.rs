@@ -36,7 +36,7 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLI
 pub(super) struct Stage {
     /// The file system, as a mount at [`STAGE`].
     mount: OwnedFd,
-    /// What is kept of it when the box is made.
+    /// The parts that are kept when the box is made.
     kept: Storage,
 }
 
@@ -79,7 +79,7 @@ impl Stage {
         mounts::clone_at(&self.mount, ROOT)
     }
 
-    /// Where the new root is mounted.
+    /// The mount point of the new root.
     pub(super) fn root_place(&self) -> Result<OwnedFd> {
         mounts::open_target(&self.mount, ROOT)
     }
@@ -178,7 +178,7 @@ impl Stage {
         Ok((mounts::open_target(&self.mount, above)?, name.to_owned()))
     }
 
-    /// What stays of it when the box is made.
+    /// The parts that stay when the box is made.
     pub(super) fn keep(self) -> Storage {
         self.kept
     }

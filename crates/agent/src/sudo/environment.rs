@@ -3,10 +3,10 @@
 use super::accounts::Account;
 use super::options::{Keep, Options, Shell};
 
-/// Where programs of root are looked for, whatever the caller's `PATH` says.
+/// The `PATH` for programs of root, whatever the caller's is.
 const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What is kept of the caller's environment, besides names that begin with [`USUAL_BEGINNING`].
+/// Variables of the caller that are kept, besides names with the prefix [`USUAL_BEGINNING`].
 const USUAL: [&[u8]; 7] = [b"TERM", b"COLORTERM", b"LANG", b"LANGUAGE", b"DISPLAY", b"LS_COLORS", b"TZ"];
 const USUAL_BEGINNING: &[u8] = b"LC_";
 

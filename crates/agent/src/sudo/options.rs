@@ -5,7 +5,7 @@ pub(super) const USAGE: &str =
     "usage: sudo [-EHnS] [-u USER] [-g GROUP] [-i | -s] [VAR=VALUE]... [--] [COMMAND [ARGUMENT]...]
        sudo -v | -k | -l";
 
-/// What a command line asks for.
+/// A parsed command line.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) action: Action,
@@ -20,7 +20,7 @@ pub(super) struct Options {
     pub(super) command: Vec<Vec<u8>>,
 }
 
-/// What to do.
+/// The action.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     #[default]
@@ -32,7 +32,7 @@ pub(super) enum Action {
     Version,
 }
 
-/// What of the caller's environment is kept besides the usual.
+/// Variables of the caller that are kept besides the usual ones.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) enum Keep {
     #[default]

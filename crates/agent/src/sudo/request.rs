@@ -1,4 +1,4 @@
-//! What a client asks for, and how it is written. The other end is a stranger.
+//! The request of a client, and its encoding. The client is untrusted.
 
 use std::ffi::CString;
 
@@ -13,15 +13,15 @@ pub(super) const REQUEST_BYTES_MAX: usize = limits::COMMAND_BYTES_MAX + limits::
 /// A command that a process of the box asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Who runs it.
+    /// The user to run it as.
     pub(crate) user: User,
     /// Whether its standard input becomes its controlling terminal.
     pub(crate) controlling: bool,
-    /// Where it runs.
+    /// The working directory.
     pub(crate) cwd: CString,
     /// The program, looked up in `PATH` of the environment unless it holds a slash.
     pub(crate) program: CString,
-    /// What the program is called with, its own name included.
+    /// The program's arguments, with its own name first.
     pub(crate) arguments: Vec<CString>,
     /// `NAME=value`, in order.
     pub(crate) environment: Vec<CString>,

@@ -10,7 +10,7 @@ use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tc
 
 use crate::exec;
 
-/// What is carried at once.
+/// Bytes copied at a time.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// When to look again at a terminal that no process has open.
@@ -79,7 +79,7 @@ impl Screen {
         self.is_closed.then_some(CLOSED_LOOK)
     }
 
-    /// What it waits for.
+    /// The descriptors that it waits for.
     pub(super) fn interests(&self) -> impl Iterator<Item = PollFd<'_>> {
         let takes = self.is_raw && self.has_keyboard && self.typed.is_empty();
         let keyboard = takes.then(|| PollFd::new(&self.keyboard, PollFlags::IN));

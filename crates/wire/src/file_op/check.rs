@@ -1,4 +1,4 @@
-//! What is checked of a file operation before anything is started.
+//! Checks of a file operation before anything is started.
 
 use super::{Attributes, FileOp, FileRequest, detail};
 use crate::{Invalid, limits};

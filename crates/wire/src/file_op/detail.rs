@@ -10,22 +10,22 @@ use crate::{Invalid, limits};
 pub struct Detail {
     /// The fields of every listing.
     pub entry: Entry,
-    /// What the box calls the owner, if it has a name for it.
+    /// The owner's name in the box, if it has one.
     pub owner: Option<String>,
-    /// What the box calls the group, if it has a name for it.
+    /// The group's name in the box, if it has one.
     pub group: Option<String>,
-    /// Where a link leads; nothing when that is not there, or not for the workload to see.
+    /// The target of a link; none if it is missing, or hidden from the workload.
     pub leads_to: Option<LinkTarget>,
     /// The extended attributes that were asked for, sorted by name, as far as they are text.
     pub attributes: Vec<(String, String)>,
 }
 
-/// Where a link leads.
+/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkTarget {
     /// Its real path, without any links.
     pub path: String,
-    /// What it is.
+    /// Its type.
     pub kind: EntryKind,
     /// Its permission bits.
     pub mode: u32,
@@ -43,9 +43,9 @@ pub struct Attributes {
 /// Something that changed in a tree that is followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Happening {
-    /// What changed.
+    /// The change.
     pub change: Change,
-    /// What is there now, if that was asked for and it is still there.
+    /// The entry after the change, if requested and still there.
     pub detail: Option<Box<Detail>>,
 }
 

@@ -15,7 +15,7 @@ use super::super::file_error;
 use super::super::place::FileTree;
 use super::is_same;
 
-/// Where an opened file really is: the directory, by descriptor, and its name in there.
+/// The real location of an opened file: its directory, as a descriptor, and its name in there.
 pub(super) struct Target {
     directory: OwnedFd,
     name: String,
@@ -30,7 +30,7 @@ pub(super) enum Replaced {
 }
 
 impl Target {
-    /// Where a file is, links followed, so that a link stays one and what it leads to is replaced.
+    /// Resolves links, so that a link stays and its target is replaced.
     pub(super) fn of(place: &FileTree, file: &File, path: &GuestPath) -> Result<Self, FileError> {
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         let real = std::fs::read_link(link).map_err(|error| file_error(path.as_str(), error))?;

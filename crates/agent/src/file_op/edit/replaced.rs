@@ -1,4 +1,4 @@
-//! What bytes become when a text in them is replaced. Nothing here touches a file.
+//! Replaces text in bytes. Nothing here touches a file.
 
 use memchr::memmem::Finder;
 
@@ -13,7 +13,7 @@ pub(super) enum Mismatch {
     TooLarge(usize),
 }
 
-/// What is there instead of the old text.
+/// A passage that resembles the missing old text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Near {
     /// The same lines with other line ends.

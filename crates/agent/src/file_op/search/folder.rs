@@ -26,12 +26,12 @@ pub(super) struct Folder {
     name: CString,
     /// Levels below the beginning.
     pub(super) level: u32,
-    /// What is ignored in it, from the directories above.
+    /// Ignore rules that directories above set for it.
     pub(super) rules: Option<Arc<Rules>>,
 }
 
 impl Folder {
-    /// Where a walk begins.
+    /// The start of a walk.
     pub(super) fn first(rules: Option<Arc<Rules>>) -> Arc<Self> {
         Arc::new(Self { parent: None, name: CString::default(), level: 0, rules })
     }

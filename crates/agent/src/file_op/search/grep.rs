@@ -31,7 +31,7 @@ use sink::Lines;
 /// Most memory of a thread for a line. A file with a longer one is counted as skipped.
 const LINE_BYTES_MAX: usize = 8 << 20;
 
-/// What is looked for.
+/// The query.
 pub(in super::super) struct Question<'a> {
     pub(in super::super) pattern: &'a str,
     pub(in super::super) include: Option<&'a str>,
@@ -59,7 +59,7 @@ struct Seeker<'a> {
     path: &'a GuestPath,
     matcher: RegexMatcher,
     include: Option<Shape>,
-    /// Where the walk really begins: whole, with `/` at its end and not at its beginning.
+    /// The real path of the start, with `/` at its end and not at its beginning.
     beginning: Vec<u8>,
     matches_max: u64,
     /// Matches of all threads.
@@ -68,7 +68,7 @@ struct Seeker<'a> {
     skipped: AtomicU64,
 }
 
-/// What a thread has for itself.
+/// State of one thread.
 struct Own {
     searcher: Searcher,
     matcher: RegexMatcher,

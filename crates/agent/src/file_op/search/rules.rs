@@ -32,7 +32,7 @@ pub(super) struct Rules {
     is_repository: bool,
 }
 
-/// What the rules say of one thing.
+/// The verdict of the rules on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Saying {
     Ignored,
@@ -54,7 +54,7 @@ impl Rules {
         Some(Arc::new(Self { above: above.cloned(), base, ignore, git, is_repository }))
     }
 
-    /// What they say of a path below the one where the walk began.
+    /// Their verdict on a path below the start of the walk.
     pub(super) fn say(&self, beginning: &[u8], path: &[u8], is_directory: bool) -> Saying {
         let ask = |rules: &Self, part: &Option<Gitignore>| {
             let Some(part) = part else { return Saying::Nothing };

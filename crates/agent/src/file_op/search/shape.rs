@@ -1,4 +1,4 @@
-//! What paths look like: patterns with `*`, `?`, `[…]`, `{…}` and `**`.
+//! Glob patterns for paths, with `*`, `?`, `[…]`, `{…}` and `**`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

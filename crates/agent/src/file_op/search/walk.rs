@@ -29,15 +29,15 @@ const BATCH_FILES: usize = 128;
 /// Room for entries that are read at once.
 const LISTING_BYTES: usize = 32 << 10;
 
-/// What a walk does with what it finds. Paths are below the beginning.
+/// Handles the entries that a walk finds. Paths are relative to the start.
 pub(super) trait Visitor: Sync {
-    /// What each thread has for itself.
+    /// State of one thread.
     type Own: Send;
 
-    /// What a thread begins with.
+    /// Creates the state of a thread.
     fn begin(&self) -> Self::Own;
 
-    /// What is ignored below a directory, if anything.
+    /// Ignore rules below a directory, if any.
     fn rules(&self, directory: BorrowedFd<'_>, path: &[u8], above: Option<&Arc<Rules>>) -> Option<Arc<Rules>>;
 
     /// Whether to look at something: a directory or a file.
@@ -62,7 +62,7 @@ pub(super) struct WalkEntry<'a> {
     pub(super) rules: Option<&'a Rules>,
 }
 
-/// What the threads have gathered.
+/// The results of all threads.
 pub(super) struct Outcome<Own> {
     pub(super) gathered: Vec<Own>,
     /// Whether there was more to look at than may be.
@@ -86,11 +86,11 @@ impl Batch {
     }
 }
 
-/// What is wanted of a directory.
+/// A directory to read.
 struct Contents {
     files: Batch,
     folders: Vec<CString>,
-    /// What is ignored in it.
+    /// Ignore rules in it.
     rules: Option<Arc<Rules>>,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn walk<V: Visitor>(beginning: &OwnedFd, rules: Option<Arc<Rules>>, v
 }
 
 impl<V: Visitor> Walk<'_, V> {
-    /// What one thread does.
+    /// The loop of one thread.
     fn work(&self) -> V::Own {
         let mut own = self.visitor.begin();
         let (mut recent, mut listing) = (Recent::default(), vec![MaybeUninit::uninit(); LISTING_BYTES]);
@@ -234,7 +234,7 @@ impl<V: Visitor> Walk<'_, V> {
     }
 }
 
-/// What something is; not all file systems say it in their listings.
+/// The type of an entry; not all file systems include it in listings.
 fn kind(directory: &OwnedFd, name: &CStr, told: FileType) -> FileType {
     match told {
         FileType::Unknown => rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)

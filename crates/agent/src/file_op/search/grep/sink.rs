@@ -15,7 +15,7 @@ pub(super) struct Lines<'a, P> {
     /// Matches of all threads.
     found: &'a AtomicU64,
     matches_max: u64,
-    /// What the file is called.
+    /// The name of the file in the answer.
     path: P,
     matches: &'a mut Vec<Match>,
     /// Lines of this file.
