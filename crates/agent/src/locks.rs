@@ -16,13 +16,13 @@ use crate::sys;
 /// Locks that a box may hold: far more than databases take, and 4 MiB of the kernel's memory.
 const LOCKS_MAX: usize = 20_000;
 
-/// How often it is asked whether a look is due, while the box has processes.
+/// Pause between turns, while the box has processes.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Time in the kernel after which a look is due.
 const SYSTEM_US_MIN: u64 = 250_000;
 
-/// If that time is unknown, check every so many turns.
+/// If that time is unknown, check every this many turns.
 const TURNS_PER_LOOK: u64 = 5;
 
 #[derive(Debug, Default)]

@@ -243,7 +243,7 @@ impl Server {
         let mut look = Vec::new();
         for (index, stream) in std::mem::take(&mut self.streams).into_iter().enumerate() {
             let has_news = ready.get(index).copied().unwrap_or(true);
-            // Requests may name other execs, so those that only wait are put back before anything is looked at.
+            // Requests may refer to other execs, so streams without news are put back before any is served.
             let place = if has_news || stream.is_ending() { &mut look } else { &mut self.streams };
             place.push(stream);
         }

@@ -10,7 +10,7 @@ use crate::limits::{ENTRIES_MAX, ENTRY_OVERHEAD_BYTES_MAX, UNPACKED_BYTES_MAX};
 /// How images are kept and fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImagesConfig {
-    /// When a registry is asked for an image that a box wants.
+    /// When images are pulled.
     pub pull: PullPolicy,
     /// How long one image may take to arrive, unpacking included.
     pub timeout: Duration,
@@ -19,8 +19,8 @@ pub struct ImagesConfig {
     pub auth_file: Option<PathBuf>,
     /// How large an image may be.
     pub limits: ImageLimits,
-    /// Registries that the operator named in full, which may be on a private network. All others are asked at public addresses
-    /// only. Nothing where the operator is the one who asks.
+    /// Registries that the operator named in full, which may be on a private network. All others must have public
+    /// addresses. None if the operator makes the request.
     pub named_registries: Option<Vec<String>>,
 }
 

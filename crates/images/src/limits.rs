@@ -38,7 +38,7 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 10;
 pub(crate) const ADDRESS_BYTES_MAX: usize = 8 << 10;
 /// How often one question may be led elsewhere.
 pub(crate) const REDIRECTS_MAX: usize = 5;
-/// How often a blob is asked for that broke off.
+/// Attempts to download a blob.
 pub(crate) const ATTEMPTS_MAX: usize = 3;
 /// Blobs of one image that are fetched at once.
 pub(crate) const FETCHES_MAX: usize = 3;

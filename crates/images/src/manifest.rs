@@ -199,7 +199,7 @@ fn or_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(d
 }
 
 impl Config {
-    /// Reads the configuration of an image with so many layers.
+    /// Parses the configuration of an image with this many layers.
     pub(crate) fn parse(bytes: &[u8], layers: usize) -> Result<Self, Failure> {
         let written: WrittenConfig =
             serde_json::from_slice(bytes).map_err(|error| format!("its configuration cannot be read: {error}"))?;

@@ -73,7 +73,8 @@ pub(crate) fn remember(
     Ok(())
 }
 
-/// The image of a name, if it is here. A name that pins a digest means any image of its repository that has it.
+/// The image of a name, if the store has it. A name that pins a digest means any image of its repository with that
+/// digest.
 pub(crate) fn find(store: &Store, name: &ImageName) -> Result<Option<ImageRecord>> {
     let references = References::read(store)?;
     let found = references.names.get(&name.to_string()).or_else(|| references.pinned(name));

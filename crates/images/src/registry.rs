@@ -1,4 +1,4 @@
-//! A registry: what it is asked, and how much of its answers is believed.
+//! A registry client, and its limits on answers.
 //!
 //! Every answer is verified by its digest, except the manifest of a tag, whose size is bounded. Credentials go only to
 //! the registry and to its token server, over TLS or to this machine, and never into a message: of an error response
@@ -40,7 +40,7 @@ pub(crate) struct Registry {
     place: Address,
     /// The addresses that it may have.
     reach: Reach,
-    /// The addresses that it has: resolved once, for everything that is asked of it.
+    /// Its addresses: resolved once, for all requests.
     found: OnceCell<Vec<SocketAddr>>,
     repository: String,
     credentials: Option<Credentials>,
@@ -51,7 +51,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(name: &ImageName, reach: Reach, credentials: Option<Credentials>) -> Result<Self, Failure> {
         let host = if name.registry() == "docker.io" { "registry-1.docker.io" } else { name.registry() };
-        // Only this machine is asked without encryption.
+        // Only loopback registries are used without TLS.
         let scheme = if name.is_loopback() { "http" } else { "https" };
         Ok(Self {
             client: Client::default(),

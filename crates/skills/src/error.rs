@@ -219,7 +219,7 @@ pub enum Error {
     /// Nothing was uploaded.
     #[error("Uploaded file is empty")]
     UploadEmpty,
-    /// What was uploaded is larger than is looked at.
+    /// The upload exceeds the limit.
     #[error("Uploaded file is larger than {ZIP_BYTES_MAX} bytes")]
     UploadTooLarge,
     /// The upload is not a zip archive, or is one that two programs could read differently.

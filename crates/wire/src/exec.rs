@@ -1,4 +1,4 @@
-//! One command in a box: what is asked for and what came of it.
+//! One command in a box: the request and the result.
 
 use serde::{Deserialize, Serialize};
 

@@ -583,7 +583,7 @@ impl FileError {
     }
 }
 
-/// The path that a caller means by a text: absolute, or below `root`. Refuses what leads out of `root` in so many words; where
+/// The path that a caller means by a text: absolute, or below `root`. Refuses a text that leads out of `root`; where
 /// links lead is decided in the box.
 pub fn path_below(root: &GuestPath, text: &str) -> Result<GuestPath, FileError> {
     let invalid = |error: Invalid| FileError::new(FileErrorCode::InvalidPath, error.to_string());

@@ -45,7 +45,7 @@ const TURNS_MAX: usize = 16;
 /// How long the end of a killed tree is waited for before the exec is reported anyway.
 const GONE_WAIT: Duration = Duration::from_secs(2);
 
-/// How often a killed tree is looked at while its end is waited for.
+/// Pause between checks whether a killed tree has ended.
 const GONE_LOOK: Duration = Duration::from_millis(1);
 
 /// How long the news that a program was started may wait for company. Most commands end or say something sooner, and then one

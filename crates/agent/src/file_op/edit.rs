@@ -75,7 +75,7 @@ fn lock(file: &File, path: &GuestPath) -> Result<(), FileError> {
     for _ in 0..LOCK_TRIES_MAX {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-            // A file system without locks: whether the file became another one is looked at in any case.
+            // On a file system without locks, the check for a replaced file protects the edit.
             Ok(()) | Err(_) => return Ok(()),
         }
     }

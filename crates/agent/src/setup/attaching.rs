@@ -1,5 +1,5 @@
-//! Puts mounts of the host into a container that an engine made. Runs outside of it, as the host's root, and enters nothing of it but
-//! its mounts: whatever the image holds is looked at as files, never executed and never followed.
+//! Puts mounts of the host into a container that an engine made. Runs outside of it, as the host's root, and enters
+//! only its mount namespace: files of the image are examined, but never executed and never followed.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};

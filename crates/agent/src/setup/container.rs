@@ -1,5 +1,5 @@
-//! Moves into a container that an engine made. Nothing can be mounted or mapped here; what can be looked at is looked at, and what
-//! can be given up is given up.
+//! Moves into a container that an engine made. Nothing can be mounted or mapped here, so this verifies what the engine
+//! promised and gives up every right that it can.
 
 use std::os::fd::OwnedFd;
 

@@ -25,7 +25,7 @@ pub(super) struct Options {
 pub(super) enum Action {
     #[default]
     Run,
-    /// Nothing: no password is asked for, so there is nothing to remember or forget.
+    /// Nothing: passwords are not used, so there are none to remember or forget.
     Nothing,
     List,
     Help,
@@ -115,7 +115,7 @@ impl Options {
 
     fn take_letter(&mut self, letter: u8) -> Result<(), String> {
         match letter {
-            // No password is asked for, so nothing has to be read or avoided.
+            // Passwords are not used, so there are none to read or to avoid.
             b'n' | b'S' => {}
             b'E' => self.keep = Keep::All,
             b'H' => self.sets_home = true,

@@ -163,7 +163,7 @@ pub async fn admit(State((state, scope)): State<(ServerState, Scope)>, request: 
     enter(&state, caller, Request::from_parts(parts, body), next).await
 }
 
-/// Lets a caller in who has one of several rights; which of them is needed shows when it is known what is asked.
+/// Admits a caller that has one of several scopes; the handler decides which of them the request needs.
 pub async fn admit_any(
     State((state, scopes)): State<(ServerState, &'static [Scope])>,
     request: Request,

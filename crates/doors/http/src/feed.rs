@@ -35,7 +35,7 @@ pub trait Inlet: Send + Sync {
 /// A command or managed process, asked by one caller.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What is asked.
+    /// The service that runs it.
     pub service: Service,
     /// Who asks.
     pub caller: Caller,

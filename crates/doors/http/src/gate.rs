@@ -61,8 +61,8 @@ impl Scheme {
     }
 }
 
-/// Requests to which a door applies rules of its own for `Host` and `Origin`. All questions are answered from the head
-/// of a request, before its token is looked at.
+/// Requests to which a door applies rules of its own for `Host` and `Origin`. The rules see only the head of a request,
+/// before its token is checked.
 pub trait OwnRules: Debug + Send + Sync {
     /// Whether a host name belongs to this door.
     fn is_own_host(&self, _host: &str) -> bool {

@@ -35,7 +35,7 @@ enum At {
     Head(Instant),
     /// A request is being answered, or the connection speaks another protocol by now.
     Request,
-    /// Nothing is asked.
+    /// No request is in progress.
     Idle(Instant),
 }
 

@@ -33,7 +33,7 @@ pub const HEADERS_MAX: usize = 64;
 pub const HEADER_BYTES_MAX: usize = 32 << 10;
 /// Time for the head of a request, counted from its first byte, and for a new connection from its beginning.
 pub const HEADER_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a connection is kept on which nothing is asked, when a good token was shown on it before. Pools of clients keep theirs for
+/// How long an idle connection is kept if an earlier request on it had a valid token. Pools of clients keep theirs for
 /// up to five minutes.
 pub const IDLE_TIME_MAX: Duration = Duration::from_secs(320);
 /// Time for a TLS handshake.

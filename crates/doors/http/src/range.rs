@@ -7,7 +7,7 @@ use crate::failure::Failure;
 /// Which bytes of an output are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteRange {
-    /// From here, so many at most.
+    /// At most `count` bytes from an offset on.
     From {
         /// The first byte.
         start: u64,
@@ -21,7 +21,7 @@ pub enum ByteRange {
         /// The last byte.
         last: u64,
     },
-    /// A range as HTTP knows it: so many at the end.
+    /// A range as HTTP defines it: the last bytes.
     Suffix {
         /// How many.
         count: u64,

@@ -1,6 +1,6 @@
 //! Puts requests together that old clients cut: a JSON text above 64 KiB comes as several messages, and nothing says so.
 //!
-//! So it is looked at where an object ends. That takes one look at each byte, however many pieces there are.
+//! So a request is complete where its JSON object ends. Each byte is examined once, however many pieces there are.
 
 use super::envelope::Incoming;
 use crate::limits::RPC_MESSAGE_BYTES_MAX;

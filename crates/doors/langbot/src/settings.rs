@@ -114,7 +114,7 @@ impl Settings {
         &self.limits
     }
 
-    /// Which backend is asked for.
+    /// The configured backend.
     pub(crate) fn backend(&self) -> &BackendChoice {
         &self.backend
     }

@@ -171,7 +171,7 @@ impl BoxSpec {
         self.host_path.as_deref().into_iter().chain(extra)
     }
 
-    /// The session that this asks for. Everything is asked, so that nothing can differ unnoticed.
+    /// The session for this spec. All fields are set, so that no difference goes unnoticed.
     pub(crate) fn session_request(&self, mount_roots: Vec<PathBuf>) -> SessionRequest {
         SessionRequest {
             network: Some(self.network),

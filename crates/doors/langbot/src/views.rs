@@ -115,7 +115,7 @@ impl Names<'_> {
     }
 }
 
-/// How many bytes of each stream are asked for, where a reply can have `reply_bytes_max`.
+/// The limit on each stream, for replies of at most `reply_bytes_max`.
 pub(crate) fn head_bytes(reply_bytes_max: usize) -> usize {
     reply_bytes_max.clamp(1, STREAM_BYTES_MAX)
 }

@@ -161,7 +161,8 @@ impl Read for Contents {
     }
 }
 
-/// What is where in a tar file. A root file system has far more entries than an archive of images; then nothing is looked for.
+/// The entries of a tar file, by path. A root file system has far more of them than an archive of images; then the
+/// result is empty.
 fn index(mut file: &File) -> Result<HashMap<PathBuf, Entry>, Failure> {
     file.rewind().map_err(|error| format!("it cannot be read: {error}"))?;
     let mut archive = tar::Archive::new(file);

@@ -65,7 +65,7 @@ impl Address {
         self.0.authority().map(http::uri::Authority::as_str).unwrap_or_default()
     }
 
-    /// What is asked for there.
+    /// The path of the request.
     pub(crate) fn path(&self) -> &str {
         self.0.path_and_query().map_or("/", http::uri::PathAndQuery::as_str)
     }

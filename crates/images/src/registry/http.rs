@@ -137,7 +137,7 @@ impl Answer {
         }
     }
 
-    /// The whole body, which must not have more than so many bytes.
+    /// The whole body, of at most `bytes_max`.
     pub(super) async fn read(mut self, bytes_max: u64) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::new();
         while let Some(piece) = self.piece().await? {

@@ -9,7 +9,7 @@ pub(super) enum Mismatch {
     Absent(Near),
     /// The old text is there more than once: so often, where they do not overlap.
     Ambiguous(usize),
-    /// The result would have so many bytes, more than may be.
+    /// The result would have this many bytes, which is more than the limit.
     TooLarge(usize),
 }
 

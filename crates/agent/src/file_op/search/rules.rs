@@ -36,13 +36,13 @@ pub(super) struct Rules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Saying {
     Ignored,
-    /// It is wanted in so many words, even if it is hidden.
+    /// A rule includes it explicitly, even if it is hidden.
     Wanted,
     Nothing,
 }
 
 impl Rules {
-    /// The rules in a directory whose whole path has so many bytes, with `/` at its end and not at its beginning.
+    /// The rules in a directory whose whole path has `base` bytes, with `/` at its end and not at its beginning.
     pub(super) fn of(directory: BorrowedFd<'_>, base: usize, above: Option<&Arc<Self>>) -> Option<Arc<Self>> {
         let is_repository = rustix::fs::statat(directory, ".git", AtFlags::SYMLINK_NOFOLLOW).is_ok();
         let ignore = build(&[read(directory, ".ignore")]);

@@ -39,7 +39,7 @@ pub struct Target {
     pub session: SessionId,
     /// On which port it listens.
     pub port: NonZeroU16,
-    /// What it is asked for.
+    /// The path of the request.
     pub path: PathAndQuery,
     /// The `Host` that the service sees.
     pub host: HeaderValue,

@@ -9,8 +9,8 @@ use tracing::Instrument;
 use crate::failure::Failure;
 use crate::state::ServerState;
 
-/// What a handler gets instead of a WebSocket when the request asked for none. It is looked at last, so that a plain
-/// request gets the same answer as one that could be upgraded.
+/// A handler gets an error instead of a WebSocket if the request is not an upgrade. It checks that last, so that a
+/// plain request gets the same answer as one that could be upgraded.
 pub type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
 /// Turns a request into a WebSocket whose end the server waits for when it stops.

@@ -103,7 +103,7 @@ fn rules(fields: &Map<String, Value>) -> Result<Rules, String> {
             "pids_limit" => set(&mut rules.pids_limit, whole(value, 1, 1 << 22)),
             "read_only_rootfs" => set(&mut rules.read_only_rootfs, value.as_bool()),
             "workspace_quota_mb" => set(&mut rules.workspace_quota_mb, whole(value, 0, 1 << 30)),
-            // We look at the machine when we are asked, at most every few seconds.
+            // The machine is checked on request, at most every few seconds.
             "readiness_cache_sec" => value.as_f64().filter(|sec| *sec >= 0.0).map(|_| ()),
             _ => return Err("admission has a field that is not known".to_owned()),
         };

@@ -48,7 +48,7 @@ pub(super) struct Return {
 /// How a server's question reaches the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QuestionRoute {
-    /// It is asked.
+    /// As a request.
     Request,
     /// The result says that input is needed, and the client calls again with it.
     Return,

@@ -55,7 +55,7 @@ pub(super) struct Parked {
 /// A question of a server.
 #[derive(Debug)]
 pub(super) struct Question {
-    /// What is asked.
+    /// The question.
     request: InputRequest,
     /// Where the answer goes.
     answer: AnswerTo,

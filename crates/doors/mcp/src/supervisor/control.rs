@@ -1,4 +1,4 @@
-//! What is wanted of a server that is looked after.
+//! Commands for the task of a server.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};

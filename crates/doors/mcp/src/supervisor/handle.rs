@@ -1,4 +1,4 @@
-//! The supervisor, as the service knows it: the service does not keep the supervisor, which has it.
+//! The supervisor as the service sees it: a weak handle, because the supervisor owns the service.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

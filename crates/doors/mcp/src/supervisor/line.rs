@@ -27,7 +27,7 @@ pub(super) const OUT_OF_MEMORY: &str = ": its box ran out of memory; raise box.m
 /// The process of a server in a session.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
-    /// Who has it.
+    /// The service that runs it.
     pub(super) service: Service,
     /// In whose name.
     pub(super) caller: Caller,
@@ -98,7 +98,7 @@ impl Line {
         }
     }
 
-    /// The end of its standard error, in at most so many bytes.
+    /// The end of its standard error, at most `bytes_max`.
     pub(super) async fn stderr(&self, bytes_max: usize) -> Result<Vec<u8>> {
         let total = self.find().await?.cursor.stderr;
         let target = Target::Process(self.process.clone());

@@ -1,4 +1,4 @@
-//! The session that a server lives in: which one, what is asked of it, and how the server is called there.
+//! The session that a server lives in: its id, its settings, and the name of the server's process.
 //!
 //! Servers of the operator of one tenant that want the same box share it, and so do those of one token. Two that want
 //! to see other directories, or want other limits, never do: so no project sees the files of another.
@@ -66,7 +66,7 @@ pub(super) enum Stay {
 pub(super) struct Placement {
     /// Which one.
     pub(super) session: SessionId,
-    /// What is asked of it.
+    /// Its settings.
     pub(super) request: SessionRequest,
     /// The directory of the host that is its workspace.
     mounted: Option<String>,
@@ -160,7 +160,7 @@ impl Placement {
             name: &defined.definition.name,
             stdio,
             options: &defined.definition.options,
-            // No program that is looked for and installed: the image has its own.
+            // An image has its own programs, so none is searched for and installed.
             command: "",
             project: None,
             mount: &mount,

@@ -320,7 +320,7 @@ impl ServerTask {
         self.seen.disconnected();
     }
 
-    /// Looks whether the server is well; and whether there is a box now, where there was none.
+    /// Checks whether the server is well, and whether a box is available now if there was none.
     async fn look(&mut self) -> Option<Event> {
         if self.retry.error_phase() == Some(McpErrorPhase::BoxUnavailable) && self.attempt.is_none() {
             return match self.parts.service.presence() {

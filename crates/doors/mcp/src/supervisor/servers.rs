@@ -28,7 +28,7 @@ use crate::text::clean;
 
 /// Most held tools of one server in a list of servers.
 const HELD_TOOLS_LISTED: usize = 32;
-/// Bytes of standard error that are read for one line of the log that is asked for.
+/// Bytes of standard error to read for each requested line of the log.
 const BYTES_PER_LINE: usize = 256;
 /// Most that is read of it.
 const STDERR_BYTES_MAX: usize = 1 << 20;
