@@ -88,7 +88,7 @@ fn wake_reapers() {
 }
 
 impl Server {
-    /// Waits for something to happen and deals with it.
+    /// Waits for events and handles them.
     fn turn(&mut self) -> io::Result<()> {
         let ready = self.wait()?;
         if ready.control {

@@ -20,12 +20,12 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Whether something waits for the command to read it.
+    /// Whether input waits for the command.
     pub(super) fn is_waiting(&self) -> bool {
         !self.bytes.is_empty()
     }
 
-    /// Whether the command can still be sent something.
+    /// Whether the command can still receive input.
     pub(super) fn is_open(&self, child: &Spawned) -> bool {
         !self.ending && (child.stdin.is_some() || child.terminal.is_some())
     }

@@ -36,7 +36,7 @@ struct Attachment {
     stream: Option<OwnedFd>,
     inbox: Inbox,
     outbox: Outbox,
-    /// It takes no more events, although it may still have something to say.
+    /// The client reads no more events, but may still send input.
     is_deaf: bool,
     knows_start: bool,
     /// The totals of the last `Progress` message.
@@ -49,7 +49,7 @@ impl Journalled {
         Self { recorder, attachments: vec![Attachment::new(stream, inbox)], pacing: None, bytes_at_end: None }
     }
 
-    /// One whose output waits for those who pace it.
+    /// An exec whose output waits for pacing clients.
     pub(super) fn held(exec: ExecId, bytes_max: u64, stream: OwnedFd, inbox: Inbox) -> Self {
         Self { pacing: Some(Pacing::new(bytes_max)), ..Self::new(exec, bytes_max, stream, inbox) }
     }
@@ -99,7 +99,7 @@ impl Journalled {
         }
     }
 
-    /// Takes what those who are attached sent, in turn.
+    /// Takes input from the attached clients, in turn.
     pub(super) fn take_input(&mut self, input: &mut Input, child: &mut Spawned) {
         input.feed(child);
         for attachment in &mut self.attachments {
@@ -140,7 +140,7 @@ impl Journalled {
         stdout + stderr
     }
 
-    /// Takes from every stream that has something and room. False when none has.
+    /// Reads from every stream that has output, if there is room for it. False when none has.
     fn take_output(&mut self, directory: &OwnedFd, child: &mut Spawned, room: Room) -> bool {
         let recorder = &mut self.recorder;
         let mut any = false;
@@ -158,7 +158,7 @@ impl Journalled {
         any
     }
 
-    /// Tells those who listen what is new.
+    /// Sends new totals to the attached clients.
     pub(super) fn report(&mut self, started: Option<u32>) {
         let bytes = self.recorder.bytes();
         for attachment in &mut self.attachments {

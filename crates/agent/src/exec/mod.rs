@@ -48,8 +48,8 @@ const GONE_WAIT: Duration = Duration::from_secs(2);
 /// Pause between checks whether a killed tree has ended.
 const GONE_LOOK: Duration = Duration::from_millis(1);
 
-/// How long the news that a program was started may wait for company. Most commands end or say something sooner, and then one
-/// turn less is taken.
+/// How long the message that a program was started may wait for others. Most commands end or print sooner, and then one
+/// turn is saved.
 const VERDICT_PATIENCE: Duration = Duration::from_millis(5);
 
 /// One running command.

@@ -135,8 +135,8 @@ impl Recorder {
         Ok(count)
     }
 
-    /// Starts a segment at the end of the stream. When there are too many, the one after the first gives way: how something began
-    /// and how it ended is worth more than what lay between.
+    /// Starts a segment at the end of the stream. When there are too many, the second one is dropped: the beginning and
+    /// the end of output are worth more than its middle.
     fn begin_segment(&mut self, directory: &OwnedFd, stream: StreamName) -> Result<()> {
         let (start, room) = (self.track(stream).bytes, self.segment_bytes);
         if self.track(stream).segments.len() as u64 >= self.segments_max

@@ -83,7 +83,7 @@ impl Caller {
         (self.stream, self.outbox)
     }
 
-    /// Takes from whichever stream has something. False when none has.
+    /// Reads from the streams that have output. False when none has.
     fn take_output(&mut self, child: &mut Spawned) -> bool {
         let mut any = false;
         if let Some(terminal) = &child.terminal {

@@ -64,7 +64,7 @@ pub(super) fn confine_agent<'a>(
 /// Gives the agent its own id. Capabilities for root of the box stay permitted, so that they can be passed on, but not
 /// effective.
 fn become_agent(user: User, root: CapabilitySet) -> std::result::Result<(), Failure> {
-    // Where root means something, leaving its id would cost the agent everything.
+    // If root has capabilities, leaving its id would otherwise clear all of the agent's.
     rustix::thread::set_keep_capabilities(true).step("agent_user")?;
     become_user(user).step("agent_user")?;
     rustix::thread::set_keep_capabilities(false).step("agent_user")?;
@@ -73,8 +73,8 @@ fn become_agent(user: User, root: CapabilitySet) -> std::result::Result<(), Fail
     rustix::thread::set_capabilities(None, sets).step("agent_capabilities")
 }
 
-/// Takes from an agent in a container that an engine made what they left it. Where the agent is who its commands are, that must be no capability
-/// at all.
+/// Drops rights that an engine left to the agent in its container. If the agent runs as the commands' user, it must
+/// have no capability at all.
 pub(super) fn confine_lodger<'a>(
     setup: &ContainerSetup,
     own: impl Iterator<Item = &'a OwnedFd>,
@@ -200,7 +200,7 @@ fn root_is_bounded(root: CapabilitySet) -> Result<bool> {
     Ok(is_bounded || rustix::thread::capabilities_secure_bits()?.contains(SECURE_BITS))
 }
 
-/// Changes who this process is.
+/// Changes the ids of this process.
 pub(crate) fn become_user(user: User) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;

@@ -212,7 +212,8 @@ const PEAK: &str = "memory.max_usage_in_bytes";
 /// The directory in which the agent creates journals, and its mode.
 const JOURNAL_FILES: [(&str, u32); 1] = [(".", 0o770)];
 
-/// Opens the files of the memory cgroup. As the agent, because the kernel asks whether who opened the entrance is who enters.
+/// Opens the files of the memory cgroup. It does so as the agent, because the kernel checks the credentials of the
+/// process that opened the file.
 fn open_memory(directory: &OwnedFd) -> rustix::io::Result<MemoryTold> {
     let open = |name, access| rustix::fs::openat(directory, name, access | OFlags::CLOEXEC, Mode::empty());
     Ok(MemoryTold::PerBox {
@@ -222,8 +223,8 @@ fn open_memory(directory: &OwnedFd) -> rustix::io::Result<MemoryTold> {
     })
 }
 
-/// Opens files of a directory to the agent's group, where they belong to root of this namespace: the maker is an ordinary user then, who
-/// may not give anything away. They stay the maker's, who has to remove the place.
+/// Opens files of a directory to the agent's group, if they belong to root of this namespace: then the maker is an
+/// ordinary user, who may not change owners. They stay the maker's, who has to remove the directory.
 fn share(directory: &OwnedFd, files: &[(&str, u32)], agent: User) -> rustix::io::Result<()> {
     if agent == User::ROOT || rustix::fs::fstat(directory)?.st_uid != 0 {
         return Ok(());

@@ -30,11 +30,11 @@ const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// Why a storage could not be filled.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The archive is not one of a saved box, or holds something that may not be.
+    /// The archive is not a box snapshot, or holds an entry that is not allowed.
     Bad(String),
     /// There is not enough room.
     NoRoom,
-    /// Something else failed.
+    /// Another step failed.
     Failed(String, Errno),
 }
 
@@ -83,7 +83,7 @@ struct Restoration<'a> {
     fallback: User,
     /// The directory of the last entry, which is mostly that of the next.
     above: Option<(OsString, OwnedFd)>,
-    /// When the directories were changed into which something may still be put.
+    /// Modification times of directories, set at the end because new entries change them.
     times: Vec<(OsString, Timestamps)>,
     is_complete: bool,
 }
@@ -195,7 +195,7 @@ impl Restoration<'_> {
         if self.is_complete { Ok(()) } else { bad("its end says something else") }
     }
 
-    /// The directory in which something is put. It is in the archive before what is in it.
+    /// The directory of an entry. An archive holds it before its content.
     fn directory_of(&mut self, way: &EntryPath<'_>) -> Done<OwnedFd> {
         let path = way.above.join(OsStr::new("/"));
         match self.above.take() {
@@ -232,7 +232,7 @@ fn refused(path: &OsStr, errno: Errno) -> Refusal {
     }
 }
 
-/// Opens something by its way down from a directory, through no link and no mount.
+/// Opens a path below a directory, through no link and no mount.
 fn open_beneath(directory: impl AsFd, path: &OsStr, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let resolve =
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;

@@ -41,7 +41,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Puts the storage up, and fills it first where there is something to fill it with.
+    /// Mounts the storage, and fills it first if there is a snapshot.
     pub(super) fn open(
         plan: &Plan,
         mount: OwnedFd,

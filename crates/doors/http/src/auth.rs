@@ -1,4 +1,4 @@
-//! Who is asking: a token becomes a caller, and a caller may do what its scopes say.
+//! Authentication and scopes: a token becomes a caller, and a caller may do what its scopes allow.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub struct Tokens {
 enum Credential<'a> {
     Nothing,
     Token(&'a str),
-    /// Something that is not one token, whatever it is.
+    /// Credentials that are not exactly one token.
     Nonsense,
 }
 
@@ -69,8 +69,8 @@ impl Tokens {
         self.rows.get(load).await
     }
 
-    /// Who came. Without a token only the owner of the machine does: by the Unix socket always, by the loopback while there
-    /// are no tokens, and then without the boxes of MCP servers.
+    /// The caller. Without a token only the owner of the machine is admitted: by the Unix socket always, over the
+    /// loopback while there are no tokens, and then without the boxes of MCP servers.
     async fn caller(&self, peer: Peer, shown: &Credential<'_>) -> Result<Caller, Failure> {
         let rows = self.rows().await?;
         match shown {
@@ -156,7 +156,7 @@ fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.get(header::UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Lets a caller in who has the right for a group of routes.
+/// Admits a caller with the scope of a group of routes.
 pub async fn admit(State((state, scope)): State<(ServerState, Scope)>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let caller = identify(&state, scope, &parts).await;

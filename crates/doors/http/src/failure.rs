@@ -72,7 +72,7 @@ impl Failure {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
     }
 
-    /// Something that is our fault. The cause goes to the log only.
+    /// An internal error. The cause goes to the log only.
     pub fn internal(cause: impl Into<String>) -> Self {
         let message = "something failed inside the server; its log has the reason under this request_id";
         let failure = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message);

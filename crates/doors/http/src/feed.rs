@@ -22,7 +22,7 @@ impl Feed for Follow {
     }
 }
 
-/// Something that takes input.
+/// A target for input.
 pub trait Inlet: Send + Sync {
     /// Standard input. Waits until the process reads it.
     fn stdin(&self, chunk: StdinChunk) -> impl Future<Output = Result<()>> + Send;
@@ -37,7 +37,7 @@ pub trait Inlet: Send + Sync {
 pub struct Line {
     /// The service that runs it.
     pub service: Service,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// Of which session.
     pub session: SessionId,

@@ -85,7 +85,7 @@ pub trait OwnRules: Debug + Send + Sync {
     }
 }
 
-/// Who looks at the `Origin` of a request.
+/// Which code checks the `Origin` of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OriginCheck {
     /// The gate, as for every request.

@@ -72,7 +72,7 @@ impl Stage {
         }
     }
 
-    /// Until when the peer has to say something.
+    /// The time by which the peer has to send data.
     fn deadline(&self) -> Option<Instant> {
         match *self.lock() {
             At::Head(until) | At::Idle(until) => Some(until),
@@ -127,7 +127,7 @@ impl hyper::body::Body for Answer {
     }
 }
 
-/// A stream that breaks when its peer says nothing for too long where something is waited for.
+/// A stream that breaks when its peer is silent for too long while data is expected.
 #[derive(Debug)]
 pub(crate) struct Kept<S> {
     inner: S,

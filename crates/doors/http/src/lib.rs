@@ -1,4 +1,4 @@
-//! What all doors over HTTP share: listening, TLS, who comes in, bodies, errors, streams, the port proxy.
+//! What all doors over HTTP share: listening, TLS, authentication, bodies, errors, streams, the port proxy.
 
 pub mod auth;
 mod blocking;

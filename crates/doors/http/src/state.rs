@@ -1,4 +1,4 @@
-//! What all doors work with: the service, who may come in, and what runs.
+//! What all doors share: the service, the tokens, and the running tasks.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl ServerState {
         &self.0.store
     }
 
-    /// Who may come in.
+    /// The tokens.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
     }

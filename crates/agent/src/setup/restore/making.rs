@@ -104,7 +104,8 @@ impl Restoration<'_> {
     fn finish(&self, made: &impl AsFd, entry: &Entry<'_, impl Read>, records: &Records) -> Result<()> {
         for (name, value) in &records.attributes {
             match rustix::fs::fsetxattr(made, name.as_slice(), value, XattrFlags::empty()) {
-                // Old kernels keep none in memory. Only without the mark of overlays something would be there that was removed.
+                // Old kernels keep no user attributes in a tmpfs. Only the opaque mark is required: without it removed
+                // files would reappear.
                 Err(Errno::OPNOTSUPP) if name != OPAQUE => {}
                 set => set?,
             }

@@ -50,7 +50,7 @@ fn ended(mut archive: Builder<Vec<u8>>) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-/// A storage with something beside it that must stay as it is.
+/// A storage next to a file that must stay unchanged.
 struct Ground {
     outer: tempfile::TempDir,
     storage: OwnedFd,

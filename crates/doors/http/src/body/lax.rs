@@ -59,7 +59,7 @@ pub fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     Ok(trimmed.filter(|text| !text.is_empty()))
 }
 
-/// A text, or `null`, which here says something else than silence. An empty text says the same as `null`.
+/// A text, or `null`, which differs from an absent field. An empty text means the same as `null`.
 pub fn maybe_null_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     optional_text(deserializer).map(Some)
 }

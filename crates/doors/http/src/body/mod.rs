@@ -59,7 +59,7 @@ impl ChargedTo {
 #[derive(Debug)]
 pub struct Raw(pub Bytes);
 
-/// Something that named values can become.
+/// A type that is parsed from named values.
 pub trait FromFields: Sized {
     /// Takes what it knows out of the fields.
     fn take_from(fields: &mut Fields) -> Result<Self, Failure>;

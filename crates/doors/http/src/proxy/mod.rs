@@ -33,7 +33,7 @@ use bounded::Bounded;
 /// Whom a request is for.
 #[derive(Debug)]
 pub struct Target {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// In which session the service runs.
     pub session: SessionId,

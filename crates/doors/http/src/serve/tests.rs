@@ -60,7 +60,7 @@ async fn send(running: &Running, request: &str) -> TcpStream {
 
 async fn rest(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
-    // A server that drops a connection may reset it; what came before counts.
+    // A server that drops a connection may reset it; the bytes before that count.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }

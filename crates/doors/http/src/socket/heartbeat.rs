@@ -14,12 +14,12 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Something came, whatever it was.
+    /// Records that a message arrived.
     pub(super) fn hear(&self) {
         self.heard.store(true, Ordering::Relaxed);
     }
 
-    /// Does something during which nothing can be heard, because input is not taken: silence then says nothing.
+    /// Runs work during which the socket is not read, so that silence does not count.
     pub(super) async fn busy<T>(&self, work: impl Future<Output = T>) -> T {
         self.busy.store(true, Ordering::Relaxed);
         let done = work.await;

@@ -45,7 +45,7 @@ impl End {
     const STOPPING: Self = Self::Close(1001, "the server stops");
     /// What the client asked for makes no sense.
     const REFUSED: Self = Self::Close(1008, "refused; the message before says why");
-    /// Something failed on our side.
+    /// An internal error.
     const FAILED: Self = Self::Close(1011, "failed; the message before says why");
     /// Another client attached to the relay. A code of this server, which resembles 409.
     const TAKEN: Self = Self::Close(4409, "another client attached");

@@ -1,4 +1,4 @@
-//! Up to where the line relay of each managed process has delivered, who holds it now, and who waits for it.
+//! How far the line relay of each managed process has delivered, and which clients hold it or wait for it.
 //!
 //! A client that reconnects continues where the last one stopped, so that each message is delivered once. One client
 //! holds a relay at a time; the next one chooses whether it waits in a line, is refused, or takes over.

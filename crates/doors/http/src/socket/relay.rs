@@ -15,7 +15,7 @@ use crate::limits;
 
 /// The server stops, in the words that LangBot's clients know.
 const STOPPING: End = End::Close(1001, "Box runtime shutting down");
-/// Something failed on our side. Nothing was said before, because the client takes every message for one of the process.
+/// An internal error. No message precedes it, because the client takes every message for one of the process.
 const FAILED: End = End::Close(1011, "the relay failed");
 /// A waiting client sent more bytes than the server buffers.
 const TOO_MUCH: End = End::Close(1009, "too much was sent while another client was attached");
