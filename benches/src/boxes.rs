@@ -31,7 +31,7 @@ pub(crate) struct Boxes {
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     pub(crate) bytes: u64,
-    /// What came first, to recognise it by.
+    /// What came first, to recognize it by.
     pub(crate) head: Vec<u8>,
 }
 

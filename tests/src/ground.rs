@@ -143,7 +143,7 @@ impl Ground {
         Ok(path)
     }
 
-    /// Ends what a case left alive, as it may have failed half-way.
+    /// Ends what a case left alive, as it may have failed halfway.
     pub async fn clear(&self) -> Result<()> {
         let left = self.alive.lock().map(|mut alive| std::mem::take(&mut *alive)).unwrap_or_default();
         for handle in left {

@@ -98,7 +98,7 @@ fn secret() -> Result<String> {
     Ok(random.trim().to_owned())
 }
 
-/// Private mounts, a private network and, where `ip` is there, a neighbour to talk to. Tells whether there is one.
+/// Private mounts, a private network and, where `ip` is there, a neighbor to talk to. Tells whether there is one.
 fn enter_namespaces(user: Option<&User>) -> Result<bool> {
     if std::env::var_os(ENGINE_HOST_VARIABLE).is_none() {
         system::unshare_mounts_and_network().context("making namespaces for the suite")?;

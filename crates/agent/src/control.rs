@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::sys;
 
-/// Both directions of the conversation of an agent that dialled its host.
+/// Both directions of the conversation of an agent that dialed its host.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) incoming: OwnedFd,

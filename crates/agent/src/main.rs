@@ -1,7 +1,7 @@
 //! The program that lives in every box. It is the box's first process, and its only privileged one.
 //!
 //! Life: started with one socket, it waits for the plan, turns fresh namespaces into a box, gives up all but a handful of
-//! capabilities, reports, and then serves one request per dialled stream until the host or the last process ends it.
+//! capabilities, reports, and then serves one request per dialed stream until the host or the last process ends it.
 //!
 //! The same program is also the host's *zygote*: a process outside of all boxes that forks agents on request, which is faster
 //! than executing each. And it is the first process of an engine's container, where it runs in a container that it did not make;

@@ -32,7 +32,7 @@ const DESCRIPTORS_PER_EXEC: usize = 6;
 /// Descriptors of one connection to a port: its stream and its socket.
 const DESCRIPTORS_PER_PORT: usize = 2;
 
-/// One dialled stream.
+/// One dialed stream.
 #[derive(Debug)]
 enum Stream {
     /// Has not said yet what it wants.

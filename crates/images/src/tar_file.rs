@@ -104,7 +104,7 @@ fn open(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// What a file is recognised by without reading it.
+/// What a file is recognized by without reading it.
 fn identity(file: &File) -> Result<String, Failure> {
     let found = stat(file)?;
     Ok(format!(

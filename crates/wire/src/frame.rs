@@ -17,7 +17,7 @@ pub const HEADER_BYTES: usize = 5;
 pub enum Kind {
     /// Host → agent, once, over the inherited socket: a [`crate::Plan`].
     Plan = 1,
-    /// Host → agent, first on each dialled stream: a [`crate::Request`].
+    /// Host → agent, first on each dialed stream: a [`crate::Request`].
     Request = 2,
     /// Host → agent: raw bytes for standard input.
     Stdin = 3,

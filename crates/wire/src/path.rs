@@ -1,4 +1,4 @@
-//! Paths inside a box: absolute and normalised, or they do not exist.
+//! Paths inside a box: absolute and normalized, or they do not exist.
 
 use crate::{Invalid, limits};
 

@@ -73,7 +73,7 @@ pub struct ModeGuard {
 pub struct ContainerSetup {
     /// The user of every command, and of the agent where it cannot change its ids.
     pub workload: User,
-    /// Who the agent is, where root of the container starts it: it keeps what it needs to start commands and to end them, and is dialled by
+    /// Who the agent is, where root of the container starts it: it keeps what it needs to start commands and to end them, and is dialed by
     /// root alone.
     pub agent: Option<User>,
     /// Facts to verify before anything runs.

@@ -312,7 +312,7 @@ async fn hold(one: &TestBox, program: &str) -> Result<u64> {
     Ok(one.check(wait).await?.trim().parse()?)
 }
 
-/// Checks that a neighbour and the host get some of what another box took all of.
+/// Checks that a neighbor and the host get some of what another box took all of.
 async fn is_left_for_others(neighbour: &TestBox, what: &str, held: u64) -> Result<()> {
     let once = format!("{TAKE}\nremove.get('{what}', lambda it: None)({what}())");
     let output = neighbour.argv(&["python3", "-c", &once]).await?;

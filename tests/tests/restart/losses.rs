@@ -37,7 +37,7 @@ pub(crate) async fn is_lost(client: &Client, session: &str) -> Result<()> {
     Ok(())
 }
 
-/// While the server runs: the one box is lost with a reason, its neighbour is not touched, and its owner can have a new one.
+/// While the server runs: the one box is lost with a reason, its neighbor is not touched, and its owner can have a new one.
 pub(crate) async fn a_box_killed_from_outside_is_lost(place: Arc<StateDirectory>) -> Result<()> {
     let server = place.start().await?;
     let client = server.client.clone();

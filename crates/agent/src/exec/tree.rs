@@ -98,7 +98,7 @@ impl Tree {
         }
     }
 
-    /// Sends a signal to every process of the tree. An error when not one could be signalled.
+    /// Sends a signal to every process of the tree. An error when not one could be signaled.
     pub(crate) fn signal(&self, top: i32, signal: i32) -> io::Result<()> {
         let members = match &self.place {
             TreeHolder::Cgroup { directory, .. } => members_of(directory)?,

@@ -260,7 +260,7 @@ impl<'a> Watcher<'a> {
         self.ended = kind != ChangeKind::Attributes;
     }
 
-    /// Updates the path of a moved directory; one that left the tree is no longer watched.
+    /// Updates the path of a moved directory, and stops watching one that left the tree.
     fn follow_moves(&mut self, happened: &Happened) {
         let Some((cookie, old)) = self.moved.take() else { return };
         let arrived = happened.what.contains(ReadFlags::MOVED_TO) && happened.cookie == cookie;

@@ -1,4 +1,4 @@
-//! Boxes that this process knows, and how their agents are dialled.
+//! Boxes that this process knows, and how their agents are dialed.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;

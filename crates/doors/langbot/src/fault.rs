@@ -15,7 +15,7 @@ use super::tenancy::TenancyScope;
 const TEXT_CHARS_MAX: usize = 4096;
 /// Longest text of what a backend said.
 const BACKEND_TEXT_CHARS_MAX: usize = 300;
-/// How everything ends by which clients recognise a kind of error, wherever it is in the text.
+/// How everything ends by which clients recognize a kind of error, wherever it is in the text.
 const MARKER_END: &str = "Error:";
 
 /// An error as clients know it: `Class: text`.

@@ -36,7 +36,7 @@ async fn pace(kept: &Kept, request: &ExecRequest, stdout_bytes: u64) -> Result<P
 
 async fn a_held_exec_lasts_as_long_as_its_output(ground: Arc<Ground>) -> Result<()> {
     let kept = Kept::new(&ground).await?;
-    // A process can be signalled until it is reaped.
+    // A process can be signaled until it is reaped.
     let orphaned = "while kill -0 $$ 2>/dev/null; do sleep 0.02; done; echo orphaned";
     let request = held(&format!("({orphaned}; {}; echo later) & echo first; exit 5", until("go")));
     let (mut reader, _writer) = kept.start(&request).await?;

@@ -1,4 +1,4 @@
-//! Processes of paper: what prepares a sandbox, an agent that lodges, and one that is dialled.
+//! Processes of paper: what prepares a sandbox, an agent that lodges, and one that is dialed.
 
 use axum::response::{IntoResponse, Response};
 use box_e2b_wire::process::{

@@ -203,7 +203,7 @@ fn close(user: Option<&OwnedFd>, net: &OwnedFd, pid: u32, openings: &Openings<'_
     watch::follow(pid, &host)
 }
 
-/// Keeps a container on a bridge of this network namespace from its neighbours: its ports of the bridge are made isolated ones.
+/// Keeps a container on a bridge of this network namespace from its neighbors: its ports of the bridge are made isolated ones.
 pub fn isolate_port(pid: u32, bridge: &str) -> Result<()> {
     let (user, net) = of_container(pid)?;
     bridge::isolate(user.as_ref(), &net, bridge)

@@ -105,7 +105,7 @@ pub(super) fn program(decisions: &BTreeMap<u32, Decision>, otherwise: Decision) 
     code.iter().flat_map(|instruction| bytes(*instruction)).collect()
 }
 
-/// Joins neighbours with equal decisions. The first range starts at 0 and the last one is open to the top.
+/// Joins neighbors with equal decisions. The first range starts at 0 and the last one is open to the top.
 fn ranges(decisions: &BTreeMap<u32, Decision>, otherwise: Decision) -> Vec<Range> {
     let after_last = decisions.last_key_value().map_or(0, |(number, _)| number + 1);
     let mut ranges: Vec<Range> = Vec::new();

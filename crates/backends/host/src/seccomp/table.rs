@@ -274,7 +274,7 @@ const BECOME_ONE: &[Rule] = &[refuse(&[is(0, AGENT_ID)])];
 const BECOME_TWO: &[Rule] = &[refuse(&[is(0, AGENT_ID)]), refuse(&[is(1, AGENT_ID)])];
 const BECOME_THREE: &[Rule] = &[refuse(&[is(0, AGENT_ID)]), refuse(&[is(1, AGENT_ID)]), refuse(&[is(2, AGENT_ID)])];
 
-/// Plain Linux, its 32-bit and old-version disguises, and the question which one it is. Not: less randomisation.
+/// Plain Linux, its 32-bit and old-version disguises, and the question which one it is. Not: less randomization.
 const PERSONALITY: &[Rule] = &[
     allow(&[is(0, 0)]),
     allow(&[is(0, 0x0000_0008)]),

@@ -50,7 +50,7 @@ impl StderrTail {
     }
 }
 
-/// A line that can be shown anywhere: what would move a cursor or colour a terminal becomes a blank.
+/// A line that can be shown anywhere: what would move a cursor or color a terminal becomes a blank.
 fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let shown = text.chars().map(|character| if character.is_control() { ' ' } else { character });
