@@ -32,7 +32,7 @@ pub struct Tokens {
     service: Option<Service>,
 }
 
-/// What a request shows.
+/// The credentials of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Credential<'a> {
     Nothing,

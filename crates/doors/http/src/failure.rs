@@ -15,7 +15,7 @@ pub struct Failure {
     status: StatusCode,
     problem: Box<Problem>,
     retry_after_sec: Option<u32>,
-    /// What really happened, where the caller must not know. For the log.
+    /// The cause, if the caller must not know it. For the log.
     cause: Option<String>,
 }
 
@@ -133,12 +133,12 @@ impl Failure {
         self.status
     }
 
-    /// What happened, in words.
+    /// The message for the caller.
     pub fn message(&self) -> &str {
         &self.problem.message
     }
 
-    /// What really happened, where the caller must not know.
+    /// The cause, if the caller must not know it.
     pub fn cause(&self) -> Option<&str> {
         self.cause.as_deref()
     }
@@ -171,7 +171,7 @@ impl From<Invalid> for Failure {
     }
 }
 
-/// What the domain calls a field, in the words of this door.
+/// The name of a domain field in this door.
 fn known_name(field: &'static str) -> &'static str {
     match field {
         "disk_mb" => "workspace_quota_mb",

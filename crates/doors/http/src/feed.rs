@@ -46,7 +46,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// What it is, under the name of its kind; an error when it is not there.
+    /// The description of the target, under the name of its kind; an error if it does not exist.
     pub async fn describe(&self) -> Result<Value> {
         let Self { service, caller, session, target } = self;
         Ok(match target {

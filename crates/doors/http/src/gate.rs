@@ -94,7 +94,7 @@ pub enum OriginCheck {
     ByService,
 }
 
-/// What the server is called, and which pages may talk to it.
+/// The names of the server, and the pages that may use it.
 #[derive(Debug, Clone, Default)]
 pub struct Gate {
     hosts: Vec<Authority>,

@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::limits;
 use crate::seats::Seat;
 
-/// What a connection is at. Its stream and its requests share it.
+/// The phase of a connection. Its stream and its requests share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Stage {
     at: Arc<Mutex<At>>,

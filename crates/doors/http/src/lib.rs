@@ -46,7 +46,7 @@ pub use gate::{Gate, Peer};
 pub use limits::TOKENS_AGE_MAX;
 pub use state::ServerState;
 
-/// Where the server listens, and under which names.
+/// The addresses and names of the server.
 #[derive(Debug, Clone, Default)]
 pub struct ListenConfig {
     /// Address and port, if any.
@@ -59,7 +59,7 @@ pub struct ListenConfig {
     pub serves_strangers: bool,
 }
 
-/// Where the certificate is.
+/// The certificate's files.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
     /// Certificate chain, PEM.
@@ -72,7 +72,7 @@ pub struct TlsFiles {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// What happened, and what to do.
+    /// The reason and the fix.
     message: String,
 }
 
@@ -156,7 +156,7 @@ pub fn guard_foreign(state: &ServerState, scope: Scope, routes: Router) -> Route
 }
 
 impl Listeners {
-    /// Where it listens, as URLs.
+    /// The URLs of the server.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }

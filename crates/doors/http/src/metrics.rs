@@ -18,7 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 /// Bounds of the latency histogram in seconds: from a cached answer to a command that runs for a minute.
 const LATENCY_BOUNDS_SEC: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0, 60.0];
 
-/// What this door counts.
+/// The metrics of the server.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,

@@ -18,7 +18,7 @@ use crate::state::ServerState;
 /// The header with the id of a request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("strongbox-request-id");
 
-/// What is logged and counted for paths that we do not have.
+/// The route in logs and metrics for unknown paths.
 const NO_ROUTE: &str = "unmatched";
 
 /// Our own pages are plain text with a style.

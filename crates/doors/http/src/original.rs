@@ -9,7 +9,7 @@ pub const STREAM_BYTES_MAX: usize = 1 << 20;
 /// Longest deadline. The original has none, and its clients have bounds of their own.
 pub const TIMEOUT_SEC_MAX: u64 = 24 * 3600;
 
-/// What stands for output that is left out behind its first `bytes`.
+/// The notice in place of output that is left out behind its first `bytes`.
 pub fn clip_notice(bytes: usize, discarded: u64) -> String {
     format!("\n... [raw output clipped at {bytes} bytes, {discarded} bytes discarded]")
 }
@@ -24,7 +24,7 @@ pub fn explained(mut stderr: String, info: &ExecInfo) -> String {
     with_notice(with_notice(stderr, info.memory_notice()), limit.as_deref())
 }
 
-/// What was said, and a notice below it. The protocol has no field for it, and 137 alone looks like a bug in the program.
+/// Output with a notice below it. The protocol has no field for it, and 137 alone looks like a bug in the program.
 pub fn with_notice(said: String, notice: Option<&str>) -> String {
     let Some(notice) = notice else { return said };
     let line_end = if said.is_empty() || said.ends_with('\n') { "" } else { "\n" };

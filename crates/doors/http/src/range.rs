@@ -29,7 +29,7 @@ pub enum ByteRange {
 }
 
 impl ByteRange {
-    /// What the header `Range` says; without one, what the query says.
+    /// The range of the header `Range`, or else of the query.
     pub fn read(headers: &HeaderMap, from: Option<u64>, max: Option<u64>) -> Result<Self, Failure> {
         let mut ranges = headers.get_all(header::RANGE).iter();
         match (ranges.next(), ranges.next()) {

@@ -27,7 +27,7 @@ use crate::stream::Patient;
 /// How long accepting rests when the machine has no room for another connection.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// What every listener works with.
+/// State that all listeners share.
 #[derive(Clone)]
 pub(crate) struct Server {
     state: ServerState,

@@ -10,7 +10,7 @@ use crate::auth::Tokens;
 use crate::gate::Gate;
 use crate::metrics::Metrics;
 
-/// What the handlers of every door work with. Cheap to clone. A door keeps one beside its own state.
+/// State that the handlers of all doors share. Cheap to clone. A door keeps one beside its own state.
 #[derive(Debug, Clone)]
 pub struct ServerState(Arc<Inner>);
 
@@ -41,12 +41,12 @@ impl ServerState {
         }))
     }
 
-    /// What callers ask.
+    /// The service.
     pub fn service(&self) -> &Service {
         &self.0.service
     }
 
-    /// Where doors keep their own rows.
+    /// The store for rows of doors.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
@@ -61,7 +61,7 @@ impl ServerState {
         &self.0.gate
     }
 
-    /// What is counted.
+    /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }

@@ -243,7 +243,7 @@ pub async fn service(store: Arc<dyn Store>) -> Service {
     Service::open(Arc::new(Nowhere), store, None, ServiceConfig::default()).await.unwrap()
 }
 
-/// What doors of such a service work with.
+/// The shared state for doors on such a service.
 pub async fn state(store: Arc<dyn Store>) -> ServerState {
     ServerState::new(service(Arc::clone(&store)).await, store, Gate::default())
 }

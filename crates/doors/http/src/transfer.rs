@@ -27,7 +27,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// What a range means for a file. A range of a file that is another by now is none.
+    /// The part of a file to send. A range that was requested for an earlier version of the file is ignored.
     pub fn choose(entry: &Entry, wanted: ByteRange, if_range: Option<&HeaderValue>) -> Self {
         if if_range.is_some_and(|expected| expected.as_bytes() != tag(entry).as_bytes()) {
             return Self::Whole;

@@ -17,7 +17,7 @@ use super::fault::{Class, Fault};
 use super::{Connection, LangBot};
 use crate::limits;
 
-/// Where messages come from.
+/// A source of messages.
 pub(super) trait MessageReader: Send {
     /// How it can end.
     type End: Send;
@@ -26,13 +26,13 @@ pub(super) trait MessageReader: Send {
     fn read_message(&mut self) -> impl Future<Output = Result<String, Self::End>> + Send;
 }
 
-/// Where messages go.
+/// A target for messages.
 pub(super) trait MessageWriter: Send {
     /// Sends a message. The error means that the client is gone.
     fn write_message(&mut self, text: String) -> impl Future<Output = Result<(), Gone>> + Send;
 }
 
-/// Who carries requests out.
+/// Carries out requests.
 pub(super) trait Clerk: Clone + Send + Sync + 'static {
     /// Carries a request out. Nothing when it must not be answered any more.
     fn answer(&self, connection: &Connection, request: Request) -> impl Future<Output = Option<Reply>> + Send;
@@ -100,7 +100,7 @@ pub(super) async fn write_messages(outgoing: &mut impl MessageWriter, waiting: &
     }
 }
 
-/// Where requests are taken.
+/// Accepts requests, within the limits of the connection.
 struct Desk<C> {
     clerk: C,
     connection: Arc<Connection>,

@@ -48,13 +48,13 @@ impl Context {
         Err(Fault::new(Class::Permission, "Box action context does not match the trusted instance"))
     }
 
-    /// Where the sessions of the request are.
+    /// The scope of the request's sessions.
     pub(crate) fn place(&self, instance: &InstanceId) -> TenancyScope {
         TenancyScope::workspace(instance, &self.workspace, self.generation)
     }
 }
 
-/// What else a context can hold is not for us, but it must be whole.
+/// Checks a part of the context that this door does not use, but which must be complete.
 fn check_installation(fields: &Map<String, Value>) -> Result<(), Fault> {
     let given = |name: &str| fields.get(name).is_some_and(|value| !value.is_null());
     if !given("installation_uuid") && (given("runtime_revision") || given("artifact_digest")) {

@@ -12,12 +12,12 @@ const SEQ_ID_UNKNOWN: i64 = -1;
 /// The refusal of JSON that exceeds a bound or is ambiguous.
 const UNUSABLE: &str = "the request is nested too deeply, has too many values, or has a name twice in one object";
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Request {
     /// The client's number for it; -1 when it has none.
     pub(crate) seq_id: i64,
-    /// What to do.
+    /// The action.
     pub(crate) action: String,
     /// With what.
     pub(crate) data: Map<String, Value>,
@@ -25,7 +25,7 @@ pub(crate) struct Request {
     pub(crate) context: Option<Value>,
 }
 
-/// What a message of a client is.
+/// A parsed message of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Incoming {
     /// Something to do.

@@ -23,7 +23,7 @@ const MARKER_END: &str = "Error:";
 pub(crate) struct Fault {
     /// The kind.
     pub(crate) class: Class,
-    /// What happened.
+    /// The reason.
     pub(crate) text: String,
 }
 
@@ -90,7 +90,8 @@ impl Fault {
         Self::new(Class::Key, format!("'{name}'"))
     }
 
-    /// What the service said of a session, as clients know it. `backend` is the name under which they know where boxes live.
+    /// An error of the service about a session, in the form that clients know. `backend` is the name under which they
+    /// know the backend.
     pub(crate) fn of_session(error: &Error, place: &TenancyScope, logical: &str, backend: &str) -> Self {
         let session = place.physical(logical);
         match error {

@@ -40,7 +40,7 @@ pub(crate) struct Assembler {
     group: Option<Group>,
 }
 
-/// What has come of a message in parts.
+/// The received parts of a message.
 #[derive(Debug, Default)]
 struct Group {
     text: String,

@@ -72,7 +72,7 @@ pub(super) fn check_host(connection: &Connection, context: Option<&Value>) -> Re
     }
 }
 
-/// Where the sessions of a request are.
+/// The scope of a request's sessions.
 pub(super) fn place(connection: &Connection, context: Option<&Value>) -> Result<TenancyScope, Fault> {
     let Client::Tenant(instance) = &connection.client else { return Ok(TenancyScope::Legacy) };
     let missing = || Fault::new(Class::Permission, "Box tenant action requires a trusted Workspace context");
@@ -152,7 +152,7 @@ impl LangBot {
         admission::rewrite(data, rules, &workspace.display().to_string(), skill.as_deref())
     }
 
-    /// What a place may have now, and by which rules; nothing where no grants are needed.
+    /// The current rights of a place, and the rules; none if grants are not required.
     async fn admitted(&self, place: &TenancyScope) -> Result<Option<(Admitted, Rules)>, Fault> {
         let Some(readiness) = self.readiness().await else { return Ok(None) };
         let (namespace, generation) = match place {
@@ -170,7 +170,7 @@ impl LangBot {
         }
     }
 
-    /// What a workspace may have of sessions, where that needs a grant.
+    /// The number of sessions that a workspace's grant permits, if one is required.
     pub(super) fn sessions_granted(&self, place: &TenancyScope) -> Option<u64> {
         let (TenancyScope::Workspace { namespace, generation }, true) = (place, self.settings().policy().is_required())
         else {

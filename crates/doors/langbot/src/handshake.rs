@@ -14,7 +14,7 @@ pub(super) const INSTANCE: HeaderName = HeaderName::from_static("x-langbot-insta
 /// The header with the secret that client and server share.
 const CONTROL_TOKEN: HeaderName = HeaderName::from_static("x-langbot-box-control-token");
 
-/// What becomes of an instance that is the first to come.
+/// What to do with the first instance that connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Newcomer {
     /// It is the only one from now on.

@@ -12,7 +12,7 @@ use super::tenancy::{LEGACY_TENANT, TenancyScope, WORKSPACE_TENANT_PREFIX, gener
 const REMOVALS_MAX: usize = 16;
 
 impl LangBot {
-    /// Who asks, as the service knows it, with what all clients of this door may hold together.
+    /// The caller as the service knows it, with the limit on all clients of this door together.
     pub(crate) fn caller(&self, place: &TenancyScope) -> Result<Caller, Fault> {
         Ok(Caller { ceiling: Some(self.settings().ceiling()), ..place.caller()? })
     }
@@ -86,7 +86,7 @@ impl LangBot {
         stream::iter(removals).buffer_unordered(REMOVALS_MAX).try_collect().await
     }
 
-    /// Whose sessions are of this door.
+    /// The tenants of this door.
     fn tenants(&self) -> Vec<TenantId> {
         let is_ours = |tenant: &TenantId| {
             tenant.as_str().starts_with(WORKSPACE_TENANT_PREFIX) || tenant.as_str() == LEGACY_TENANT

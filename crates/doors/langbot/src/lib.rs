@@ -58,12 +58,12 @@ use uploads::Uploads;
 /// Fewest characters of a token that client and server share.
 const CONTROL_TOKEN_CHARS_MIN: usize = 32;
 
-/// What the operator set for this door.
+/// The operator's settings for this door.
 #[derive(Clone, Default)]
 pub struct LangBotConfig {
     /// Clients without a token are served from other machines, too.
     pub legacy: bool,
-    /// What clients must show, when there is anything.
+    /// The secret that clients must show, if any.
     pub control_token: Option<String>,
     /// The only instance that is served; else the first that comes.
     pub trusted_instance: Option<String>,
@@ -75,7 +75,7 @@ pub struct LangBotConfig {
     pub backend_name: Option<String>,
     /// Storage that is not hard-limited is good enough for admission.
     pub soft_storage_allowed: bool,
-    /// Where skills and workspaces are when no client says otherwise.
+    /// The default directory for skills and workspaces.
     pub data_dir: PathBuf,
 }
 
@@ -134,7 +134,7 @@ struct Inner {
 /// One connection, as far as its requests are concerned.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Who is at the other end.
+    /// The client.
     pub(crate) client: Client,
     /// Most bytes of one reply. Clients close the connection on longer messages.
     pub(crate) reply_bytes_max: usize,
@@ -149,7 +149,7 @@ impl Connection {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The client of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Client {
     /// One that names nothing.
@@ -177,12 +177,12 @@ impl LangBot {
         }))
     }
 
-    /// Who runs commands in which session, one after another.
+    /// The order of commands in each session.
     pub(crate) fn turns(&self) -> &Turns {
         &self.0.turns
     }
 
-    /// What the operator set.
+    /// The operator's settings.
     pub(crate) fn config(&self) -> &LangBotConfig {
         &self.0.config
     }
@@ -192,7 +192,7 @@ impl LangBot {
         self.0.config.trusted_instance.as_ref().and_then(|_| self.0.instance.get())
     }
 
-    /// What all doors work with.
+    /// The state that all doors share.
     pub(crate) fn state(&self) -> &ServerState {
         &self.0.state
     }
@@ -212,7 +212,7 @@ impl LangBot {
         self.0.state.abort()
     }
 
-    /// What makes boxes.
+    /// The service.
     pub(crate) fn service(&self) -> &Service {
         &self.0.service
     }
@@ -238,7 +238,7 @@ fn relay_routes() -> OpenApiRouter<LangBot> {
     OpenApiRouter::new().routes(routes!(attach::relay)).routes(routes!(attach::relay_named))
 }
 
-/// What the OpenAPI document says of this door. Its action RPC is not HTTP and not in the document.
+/// The part of the OpenAPI document for this door. Its action RPC is not HTTP and not in the document.
 pub fn document() -> utoipa::openapi::OpenApi {
     relay_routes().into_openapi()
 }

@@ -29,7 +29,7 @@ pub(super) struct Wrong {
     told: String,
 }
 
-/// What is wrong with one value: a word for programs and an explanation.
+/// An error of one value: a word for programs and an explanation.
 #[derive(Debug)]
 pub(super) struct Problem(&'static str, String);
 
@@ -44,7 +44,7 @@ impl Problem {
     }
 }
 
-/// What reading a value comes to.
+/// The result of parsing a value.
 pub(super) type Read<T> = Result<T, Problem>;
 
 impl<'a> Model<'a> {
@@ -59,7 +59,7 @@ impl<'a> Model<'a> {
         Model { name: self.name, fields, prefix, wrong: Wrong::default() }
     }
 
-    /// What was sent for a field; nothing also when that is `null`.
+    /// The value of a field; none also for `null`.
     pub(super) fn sent(&self, field: &str) -> Option<&'a Value> {
         self.fields.get(field).filter(|value| !value.is_null())
     }
@@ -121,7 +121,7 @@ impl<'a> Model<'a> {
         self.wrong.told.push_str(&wrong.told);
     }
 
-    /// What is wrong so far.
+    /// The errors so far.
     pub(super) fn into_wrong(self) -> Wrong {
         self.wrong
     }
@@ -269,7 +269,7 @@ fn escaped(character: char, quote: char) -> Vec<char> {
     }
 }
 
-/// What Python calls the type of a value.
+/// Python's name for the type of a value.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "NoneType",

@@ -5,7 +5,7 @@
 use super::envelope::Incoming;
 use crate::limits::RPC_MESSAGE_BYTES_MAX;
 
-/// What has come of a request whose end has not.
+/// The received part of an incomplete request.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembler {
     text: String,
@@ -49,7 +49,7 @@ fn is_message(text: &str) -> bool {
     Incoming::parse(text) != Incoming::Ignored
 }
 
-/// Where in an object a text has come to.
+/// The position in a JSON object.
 #[derive(Debug, Default)]
 struct Scan {
     state: State,

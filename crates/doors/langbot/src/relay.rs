@@ -35,7 +35,7 @@ const SHOWN_CHARS_MAX: usize = 256;
 /// A client that may attach, and the session it may attach to.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    /// As whom.
+    /// The caller.
     pub(crate) caller: Caller,
     /// To a process of which session.
     pub(crate) session: SessionId,
@@ -237,7 +237,7 @@ fn no_process(asked: &RelayPath) -> Refusal {
     Refusal::Langbot(Fault::new(Class::ProcessNotFound, text))
 }
 
-/// What the service says, in LangBot's words where it has some.
+/// An error of the service, in LangBot's words if it has some.
 fn told(error: Error, asked: &RelayPath) -> Refusal {
     match error {
         Error::SessionNotFound { .. } => no_session(asked),
@@ -246,7 +246,7 @@ fn told(error: Error, asked: &RelayPath) -> Refusal {
     }
 }
 
-/// What a client of a workspace says in its headers, besides its instance.
+/// The headers of a client of a workspace, besides its instance.
 #[derive(Debug, PartialEq, Eq)]
 struct Placement {
     workspace: String,
@@ -271,7 +271,7 @@ fn one<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     all.next().is_none().then_some(first)
 }
 
-/// What the rest of the door knows and a relay needs to know.
+/// State of the door that a relay needs.
 pub(super) trait Placements: Sync {
     /// The generation of a workspace that counts now.
     fn current(&self, namespace: &str) -> Option<u64>;

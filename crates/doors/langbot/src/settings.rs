@@ -18,9 +18,9 @@ use super::tenancy::{LEGACY_TENANT, WORKSPACE_TENANT_PREFIX};
 pub(crate) use limits::Limits;
 pub(crate) use paths::real as real_path;
 
-/// What is kept of settings; everything else in them is for LangBot itself.
+/// The settings that are kept; all others are for LangBot itself.
 const KEPT: [&str; 4] = ["backend", "local", "limits", "admission"];
-/// Where skills are below the root, unless settings say otherwise.
+/// The default directory of skills below the root.
 const SKILLS: &str = "skills";
 
 /// Settings that hold now.

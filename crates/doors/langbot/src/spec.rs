@@ -25,7 +25,7 @@ const SKILL_NAME_CHARS_MAX: usize = 64;
 /// Bytes of each stream of a managed process that wait for their reader. The original blocks the process as soon as a
 /// pipe is full; here it goes on, and only an MCP client that falls behind by more than this misses whole lines.
 const PROCESS_JOURNAL_BYTES_MAX: u64 = 64 << 20;
-/// Where artifacts are mounted that are named by what they hold, and nothing else.
+/// The mount point of content-addressed artifacts, and of nothing else.
 const ARTIFACTS: &str = "/opt/langbot-artifacts";
 
 const NETWORKS: [(&str, Network); 2] = [("off", Network::Off), ("on", Network::On)];
@@ -54,7 +54,7 @@ const FIELDS: [&str; 18] = [
     "workspace_quota_mb",
 ];
 
-/// What becomes of fields that no version of the protocol has.
+/// How to treat unknown fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownFields {
     /// They are ignored, as clients up to 0.7.12 expect.
@@ -77,13 +77,13 @@ impl UnknownFields {
 /// A box, and a command in it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct BoxSpec {
-    /// What to run; empty where only a session is wanted.
+    /// The command; empty if only a session is wanted.
     pub(crate) cmd: String,
-    /// Where to run it. Only the shell in the box knows what it means.
+    /// Its working directory. Only the shell in the box can interpret it.
     pub(crate) workdir: String,
     /// Deadline, verbatim.
     pub(crate) timeout_sec: u64,
-    /// What the box can reach.
+    /// The box's network.
     pub(crate) network: Network,
     /// The client's name for the session.
     pub(crate) session_id: String,
@@ -93,9 +93,9 @@ pub(crate) struct BoxSpec {
     pub(crate) image: String,
     /// Directory of the host that is the workspace.
     pub(crate) host_path: Option<String>,
-    /// What the box may do with it.
+    /// The access to the workspace.
     pub(crate) host_path_mode: HostPathMode,
-    /// Where it is in the box.
+    /// The workspace's path in the box.
     pub(crate) mount_path: GuestPath,
     /// More trees of the host.
     pub(crate) extra_mounts: Vec<ExtraMount>,
@@ -229,7 +229,7 @@ pub(crate) fn process_call(data: &Map<String, Value>) -> Result<ProcessCall, Fau
     Ok(call)
 }
 
-/// Where a command works: what was asked, else where the workspace is.
+/// The working directory of a command: the requested one, or else the workspace.
 fn workdir(model: &mut Model<'_>, mount_path: &GuestPath) -> String {
     let asked = model.sent("workdir").filter(|value| value.as_str().is_none_or(|text| !text.trim().is_empty()));
     match asked {

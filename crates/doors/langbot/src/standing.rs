@@ -131,7 +131,7 @@ impl LangBot {
         self.backend_alias().map_or_else(|| self.0.service.backend_name().to_string(), str::to_owned)
     }
 
-    /// What the backend says of itself on which sessions of this door are made.
+    /// The report of the backend for this door's sessions.
     async fn capabilities(&self) -> Capabilities {
         let name = self.settings().named_backend().unwrap_or_else(|| self.0.service.backend_name());
         match self.0.service.backend_info_of(&Caller::local(), name).await {

@@ -35,7 +35,7 @@ impl InstanceId {
     }
 }
 
-/// Where the sessions of a request are.
+/// The scope of a request's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TenancyScope {
     /// Those of clients that name nothing.
@@ -55,7 +55,7 @@ impl TenancyScope {
         Self::Workspace { namespace: namespace(instance, workspace_uuid), generation }
     }
 
-    /// Whose sessions these are.
+    /// The tenant of these sessions.
     pub(crate) fn tenant(&self) -> Result<TenantId, Fault> {
         let name = match self {
             Self::Legacy => LEGACY_TENANT,
@@ -64,7 +64,7 @@ impl TenancyScope {
         name.parse().map_err(|invalid: box_wire::Invalid| Fault::new(Class::Validation, invalid.to_string()))
     }
 
-    /// Who asks, as the service knows it.
+    /// The caller as the service knows it.
     pub(crate) fn caller(&self) -> Result<Caller, Fault> {
         Ok(caller_of(self.tenant()?))
     }

@@ -12,13 +12,13 @@ use super::spec::BoxSpec;
 use super::tenancy::TenancyScope;
 use door_http::original::{STREAM_BYTES_MAX, clip_notice, explained, with_notice};
 
-/// What a reply consists of besides the two streams.
+/// Room in a reply for everything but the two streams.
 const REPLY_REST_BYTES: usize = 4096;
 
 /// How things are called where a reply goes to.
 #[derive(Debug, Clone)]
 pub(crate) struct Names<'a> {
-    /// Where the sessions are.
+    /// The scope of the sessions.
     pub(crate) place: &'a TenancyScope,
     /// The name under which the operator shows whatever backend there is, if not by its own.
     pub(crate) alias: Option<&'a str>,
@@ -146,7 +146,7 @@ fn stripped(text: &str) -> &str {
     text.trim_matches(|character: char| character.is_whitespace() || ('\x1c'..='\x1f').contains(&character))
 }
 
-/// What a stream said.
+/// Output of a stream.
 struct Stream<'a> {
     text: &'a str,
     /// Whether it said more.

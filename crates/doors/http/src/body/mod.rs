@@ -36,7 +36,7 @@ pub struct Body<T>(pub T);
 #[derive(Debug)]
 pub struct Params<T>(pub T);
 
-/// Whose memory a body takes until it is whole. It travels in the extensions of a request.
+/// The budget that a body counts against until it is complete. It travels in the extensions of a request.
 #[derive(Debug, Clone)]
 pub struct ChargedTo {
     service: Service,
@@ -49,7 +49,7 @@ impl ChargedTo {
         Self { service: service.clone(), tenant: caller.tenant.clone() }
     }
 
-    /// What the bytes of a request count against while they are held. Nothing before its caller is known.
+    /// The budget for the bytes of a request. None before its caller is known.
     pub fn held(extensions: &Extensions) -> Option<Buffered> {
         extensions.get::<Self>().map(|charged| charged.service.buffered(&charged.tenant))
     }

@@ -24,7 +24,7 @@ pub fn object(bytes: &[u8]) -> Result<Map<String, Value>, Failure> {
     }
 }
 
-/// What is known while a body is read: how much of it there may still be, and in which field of the object we are.
+/// State while a body is parsed: the remaining budget, and the current field of the object.
 struct Reader {
     left: Cell<usize>,
     field: RefCell<Option<String>>,

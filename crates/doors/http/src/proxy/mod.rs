@@ -54,12 +54,12 @@ pub enum ProxyError {
     /// The box cannot be reached: the session is unknown or gone, or has too many connections.
     #[error(transparent)]
     NotReached(box_core::Error),
-    /// What the service answered is not HTTP, or more than is taken.
+    /// The service's answer is not HTTP, or exceeds a limit.
     #[error("the service on port {port} of the box gave no proper answer: {reason}")]
     BadAnswer {
         /// Which port.
         port: NonZeroU16,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The service took the request and said nothing.
@@ -148,7 +148,7 @@ fn bad(port: NonZeroU16, reason: &str) -> ProxyError {
     ProxyError::BadAnswer { port, reason: reason.to_owned() }
 }
 
-/// What went wrong, down to its cause.
+/// The error with its causes.
 fn reason(error: &hyper::Error) -> String {
     if error.is_incomplete_message() || error.is_canceled() {
         return "it closed the connection without an answer".to_owned();

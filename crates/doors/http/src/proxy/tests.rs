@@ -15,7 +15,7 @@ async fn state() -> ServerState {
     crate::testing::state(Arc::new(MemoryStore::default())).await
 }
 
-/// What comes of a service that answers a request with these bytes; nothing more comes then, but it does not hang up.
+/// The result if a service answers a request with these bytes, then sends nothing and does not hang up.
 async fn answered(bytes: &[u8]) -> (Result<http::Response<Incoming>, ProxyError>, DuplexStream) {
     let (near, mut far) = tokio::io::duplex(64 << 10);
     let bytes = bytes.to_vec();

@@ -14,7 +14,7 @@ use super::heartbeat::{Beat, Heartbeat, Pulse};
 use super::{End, Sink, Stream, close};
 use crate::limits;
 
-/// What says that nothing more will be sent.
+/// The message after the last input.
 const END: &str = r#"{"type":"end"}"#;
 
 /// Carries bytes until both have said everything, one is gone, or the server stops.

@@ -151,7 +151,7 @@ async fn write<I: Inlet>(inlet: &I, bytes: Bytes) -> Result<(), Failure> {
     Ok(inlet.stdin(StdinChunk::Bytes(bytes.into())).await?)
 }
 
-/// What a client can say in a text message.
+/// A text message of a client.
 #[derive(Debug, Deserialize)]
 struct Command {
     #[serde(rename = "type", default, deserialize_with = "body::optional_text")]

@@ -33,7 +33,7 @@ impl Pulse {
     }
 }
 
-/// What is due.
+/// The next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Beat {
     /// Send a ping.

@@ -41,7 +41,7 @@ impl Lines {
         whole
     }
 
-    /// What came behind the last line, when nothing follows.
+    /// The unfinished last line, at the end of the output.
     pub(super) fn finish(&mut self) -> Option<String> {
         let rest = std::mem::take(&mut self.pending);
         (!rest.is_empty() && !std::mem::take(&mut self.lost)).then(|| String::from_utf8_lossy(&rest).into_owned())

@@ -43,7 +43,7 @@ impl End {
     const DONE: Self = Self::Close(1000, "");
     /// The server stops; try again in a moment.
     const STOPPING: Self = Self::Close(1001, "the server stops");
-    /// What the client asked for makes no sense.
+    /// The client's message is invalid.
     const REFUSED: Self = Self::Close(1008, "refused; the message before says why");
     /// An internal error.
     const FAILED: Self = Self::Close(1011, "failed; the message before says why");

@@ -230,7 +230,7 @@ impl Drop for Ticket {
 }
 
 impl RelayLease {
-    /// Where to go on.
+    /// The cursor to resume from.
     pub(super) fn from(&self) -> Cursor {
         self.from
     }

@@ -56,11 +56,11 @@ impl RelaySlot {
     }
 }
 
-/// What the relay of one process reads from and writes to, asked for when it is a client's turn.
+/// Opens the output and input of a process, when it is a client's turn.
 pub trait Opening: Send {
-    /// Where output comes from.
+    /// The source of output.
     type Output: Feed;
-    /// Where input goes to.
+    /// The target for input.
     type Input: Inlet;
     /// The process as it is now; nothing when it is gone.
     fn find(&self) -> impl Future<Output = Option<ProcessInfo>> + Send;
@@ -117,7 +117,7 @@ async fn attend(
     end
 }
 
-/// What a client said before it was its turn.
+/// Input that a client sent before its turn.
 #[derive(Debug, Default)]
 struct Queued {
     messages: Vec<Utf8Bytes>,

@@ -26,7 +26,7 @@ use crate::testing::{ended_exec, process};
 
 type Client = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// What a command says, one event at a time.
+/// Scripted output of a command, one event at a time.
 struct Script(mpsc::UnboundedReceiver<FollowEvent>);
 
 impl Feed for Script {

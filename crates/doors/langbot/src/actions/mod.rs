@@ -29,9 +29,9 @@ pub(super) struct Call<'a> {
     pub(super) door: &'a LangBot,
     /// The connection that it came by.
     pub(super) connection: &'a Connection,
-    /// Where its sessions are.
+    /// The scope of its sessions.
     pub(super) place: TenancyScope,
-    /// What was sent with it.
+    /// Its arguments.
     pub(super) data: Map<String, Value>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct HostCall<'a> {
     pub(super) door: &'a LangBot,
     /// The connection that it came by.
     pub(super) connection: &'a Connection,
-    /// What was sent with it.
+    /// Its arguments.
     pub(super) data: Map<String, Value>,
 }
 
@@ -151,7 +151,7 @@ impl Call<'_> {
         BoxSpec::read(&self.data, UnknownFields::of(&self.place, &self.data))
     }
 
-    /// Who asks, with what all clients of this door may hold together.
+    /// The caller, with the limit on all clients of this door together.
     pub(super) fn caller(&self) -> Result<Caller, Fault> {
         self.door.caller(&self.place)
     }

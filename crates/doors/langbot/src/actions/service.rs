@@ -35,7 +35,7 @@ pub(super) async fn health(call: &HostCall<'_>) -> Answer {
     }
 }
 
-/// Where sandboxes are made.
+/// The backend of sandboxes.
 pub(super) async fn backend_info(call: &HostCall<'_>) -> Answer {
     let mut info = call.door.backend_info().await;
     if let Some(readiness) = call.door.readiness().await {
@@ -65,7 +65,7 @@ pub(super) async fn status(call: &Call<'_>) -> Answer {
     Ok(status.as_object().cloned().unwrap_or_default())
 }
 
-/// What a workspace holds, and what all hold.
+/// Sessions of a workspace and of all clients.
 #[derive(Default)]
 struct WorkspaceUsage {
     sessions: Vec<SessionInfo>,

@@ -45,7 +45,7 @@ pub(super) async fn delete(call: &Call<'_>) -> Answer {
 
 /// A session that a spec asks for.
 pub(super) struct RequestedSession {
-    /// Who asks for it.
+    /// The caller.
     pub(super) caller: Caller,
     /// Its id.
     pub(super) id: SessionId,
@@ -54,7 +54,7 @@ pub(super) struct RequestedSession {
 }
 
 impl RequestedSession {
-    /// What a spec asks for. Directories of the host that it names are made where they are missing.
+    /// Resolves the session of a spec. Missing directories of the host that it names are created.
     pub(super) async fn prepare(call: &Call<'_>, spec: &BoxSpec) -> Result<Self, Fault> {
         let (caller, id) = (call.caller()?, call.place.session_id(&spec.session_id)?);
         let settings = call.door.settings();

@@ -18,7 +18,7 @@ use elsewhere::Elsewhere;
 
 /// Archives that are unpacked at the same time, of all clients: each takes memory.
 static ARCHIVES: Semaphore = Semaphore::const_new(4);
-/// Where the skills of workspaces are, below those of clients that name nothing.
+/// The directory for skills of workspaces, below that of legacy clients.
 const TENANTS: &str = "tenants";
 
 /// All skills.
@@ -107,7 +107,7 @@ pub(super) async fn write_file(call: &Call<'_>) -> Answer {
     .await
 }
 
-/// What is in an archive.
+/// Lists the skills of an archive.
 pub(super) async fn preview_zip(call: &Call<'_>) -> Answer {
     let request: ZipRequest = read(&call.data)?;
     let archive = call.connection.uploads.take(call.text("file_key")?)?;
@@ -132,7 +132,7 @@ pub(super) async fn install_zip(call: &Call<'_>) -> Answer {
 }
 
 impl LangBot {
-    /// Where the package of a skill is on the host.
+    /// The package of a skill on the host.
     pub(crate) async fn skill_package(&self, place: &TenancyScope, name: &str) -> Result<String, Fault> {
         let (root, name) = (self.skills_of(place), name.to_owned());
         blocking(move || {
@@ -154,7 +154,7 @@ impl LangBot {
     }
 }
 
-/// Where skills are.
+/// The directory of a place's skills.
 #[derive(Debug)]
 struct Root {
     path: PathBuf,

@@ -12,7 +12,7 @@ use crate::standing::blocking;
 use crate::tenancy::TenancyScope;
 use crate::{LangBot, fault::Fault};
 
-/// What was counted below a directory.
+/// Counts below a directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     /// Whether there is such a directory.

@@ -11,7 +11,7 @@ use super::policy::Rules;
 use crate::context::WORKSPACE_ID_CHARS_MAX;
 use crate::fault::{Class, Fault};
 
-/// What permits a workspace to have sandboxes.
+/// Permits a workspace to have sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Grant {
     /// The instance, verbatim.
@@ -41,7 +41,7 @@ pub(crate) struct Revocation {
     pub(crate) revision: u64,
 }
 
-/// What a grant did to what was there.
+/// The effect of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It prolonged it.
@@ -50,7 +50,7 @@ pub(crate) enum Change {
     Replaced,
 }
 
-/// What a workspace may have now.
+/// The current rights of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Admitted {
     /// Sessions.
@@ -174,7 +174,7 @@ impl Grants {
         Ok(())
     }
 
-    /// What a generation of a workspace may have now.
+    /// The current rights of a generation of a workspace.
     pub(crate) fn admit(&self, namespace: &str, generation: u64, now: Timestamp) -> Result<Admitted, Fault> {
         let records = self.lock();
         let grant = records.get(namespace).and_then(|record| record.grant.as_ref());
@@ -197,7 +197,7 @@ impl Grants {
 }
 
 impl Record {
-    /// What becomes of a grant, given what was there.
+    /// Compares a grant with the stored one.
     fn judge(&self, grant: Grant) -> Result<(Grant, Change), Fault> {
         if grant.revision <= self.revoked {
             return Err(denied("Sandbox admission entitlement revision was revoked"));
@@ -236,7 +236,7 @@ fn full(records_max: usize) -> Fault {
     denied(format!("Sandbox admission record capacity reached ({records_max})"))
 }
 
-/// What was sent, where nothing but these names may be.
+/// A message in which only these fields may occur.
 struct Fields<'a> {
     data: &'a Map<String, Value>,
     what: &'static str,

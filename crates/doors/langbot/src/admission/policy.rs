@@ -15,7 +15,7 @@ pub(crate) enum Policy {
     Broken(String),
 }
 
-/// What holds for every sandbox that needs a grant.
+/// The rules for every sandbox that needs a grant.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rules {
     /// The name of the only backend that will do.
@@ -58,7 +58,7 @@ impl Default for Rules {
 }
 
 impl Policy {
-    /// What holds when settings say `next`, where this held before.
+    /// The policy after new settings with `next`, where this one held before.
     pub(crate) fn followed_by(self, next: Option<&Value>) -> Self {
         match (self, read(next)) {
             (Self::On(_) | Self::Broken(_), Self::Off) => {

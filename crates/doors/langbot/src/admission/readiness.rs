@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 use super::policy::Policy;
 use crate::fault::{Class, Fault};
 
-/// What was found, to judge by.
+/// The facts for the checks.
 #[derive(Debug)]
 pub(crate) struct ReadinessFacts<'a> {
     /// The rules.
     pub(crate) policy: &'a Policy,
     /// The name under which clients see the backend; nothing when the one that they want is not here.
     pub(crate) backend_name: Option<&'a str>,
-    /// What the backend says of itself.
+    /// The backend's own report.
     pub(crate) capabilities: &'a Capabilities,
     /// Whether the directory of workspaces is there.
     pub(crate) has_workspace: bool,

@@ -6,7 +6,7 @@ use super::policy::Rules;
 use super::{SESSION, denied};
 use crate::fault::Fault;
 
-/// Where the workspace is in every sandbox.
+/// The workspace's path in every sandbox.
 const WORKSPACE: &str = "/workspace";
 /// Most trees of the host besides the workspace.
 const EXTRA_MOUNTS_MAX: usize = 256;

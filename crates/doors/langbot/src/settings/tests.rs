@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// What the operator lets clients ask for.
+/// The backends that the operator offers.
 const OFFERED: &[BackendName] = &[BackendName::Native, BackendName::Docker];
 
 fn map(value: Value) -> Map<String, Value> {

@@ -19,7 +19,7 @@ const SEQ_ID: i64 = -2;
 
 const QUESTION: &str = r#"{"seq_id":-2,"code":0,"message":"success","chunk_status":"continue","action":"__file_chunk","data":{"file_key":"/dev/null","file_length":0,"chunk_base64":"","chunk_index":0,"chunk_amount":1,"chunk_size":0}}"#;
 
-/// What the server knows of a client. Both halves of its connection share it.
+/// Knowledge about a client. Both halves of its connection share it.
 #[derive(Debug, Clone)]
 pub(super) struct Knowledge(watch::Sender<State>);
 

@@ -37,7 +37,7 @@ const AT_ONCE_MAX: usize = 4;
 /// Most that one can say.
 const SAID_BYTES_MAX: usize = 4096;
 
-/// What all sandboxes of a place hold together.
+/// Counts the entries of all sandboxes of a place.
 pub(super) async fn entries(call: &Call<'_>, sessions: &[SessionInfo]) -> Result<Vec<Entry>, Fault> {
     let measured = measure_all(call, sessions).await;
     let mut sums = [Tally::default(); 3];
