@@ -18,12 +18,12 @@ const EXTENSION_BYTES_MAX: u64 = 1 << 20;
 /// Permission bits that are kept: a program of an image does not change who runs it.
 const MODE_MASK: u32 = 0o1777;
 
-/// What an entry is to become.
+/// The type of an entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Directory,
     File,
-    /// What the link says.
+    /// With its target.
     Symlink(OsString),
     /// An earlier entry.
     HardLink(PathBuf),
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Skipped,
 }
 
-/// What is known of an entry before its contents.
+/// The header of an entry.
 #[derive(Debug)]
 pub(crate) struct Meta {
     /// Relative, without `.` and `..`; empty for the top itself.

@@ -18,14 +18,14 @@ use crate::store::{Store, Turn};
 use crate::tree::check_landmarks;
 use crate::unpack::{Marks, Unpacker};
 
-/// Where a tree is while it is not whole.
+/// The directory of an incomplete tree.
 const PARTIAL: &str = "tree";
 
-/// What is to be made of which layers.
+/// Layers, and the tree to make of them.
 pub(crate) struct Building<'a> {
     /// The layers as they are stored, from the lowest up, with their sizes.
     pub(crate) layers: &'a [(Digest, u64)],
-    /// What they must be when they are not compressed.
+    /// Has the digests of the uncompressed layers.
     pub(crate) config: &'a Config,
     /// Whether it has to look like a root file system, because nothing else says that it is one.
     pub(crate) is_plain: bool,

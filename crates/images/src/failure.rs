@@ -13,7 +13,7 @@ pub(crate) enum Failure {
     Host(Error),
 }
 
-/// What is wrong, to be read after the name of the image.
+/// The reason, in words that follow the name of the image.
 pub(crate) type Reason = String;
 
 impl Failure {

@@ -18,7 +18,7 @@ use crate::{ImageRecord, ImagesConfig, Metadata, RootTree, gc, holds, import, pu
 pub struct Images {
     store: Arc<Store>,
     config: Arc<ImagesConfig>,
-    /// Whose boxes stand on trees that are resolved here.
+    /// The backend whose boxes use the resolved trees.
     backend: BackendName,
 }
 
@@ -122,7 +122,7 @@ impl Images {
         }))
     }
 
-    /// What is known of an image, if it is here.
+    /// The record of an image, if the store has it.
     pub fn find(&self, name: &ImageName) -> Result<Option<ImageRecord>> {
         record::find(&self.store, name)
     }

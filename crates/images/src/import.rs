@@ -25,7 +25,7 @@ use crate::{ImageRecord, ImagesConfig, blob, record};
 
 /// An image that a file offers.
 struct Offer {
-    /// What the file calls it.
+    /// Its names in the file.
     names: Vec<ImageName>,
     /// Digest of its manifest; where there is none, one is made up from its parts.
     manifest: Option<Digest>,
@@ -40,7 +40,7 @@ struct Offer {
 /// A layer in a file.
 struct Part {
     contents: Contents,
-    /// What it must be, where that is said.
+    /// Its expected digest, if the file states one.
     digest: Option<Digest>,
 }
 

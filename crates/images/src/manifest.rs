@@ -1,4 +1,4 @@
-//! What registries and archives say about images: lists of manifests, manifests and configurations.
+//! Documents of registries and archives: lists of manifests, manifests and configurations.
 //!
 //! All of it is JSON of a stranger's, read into types that hold no more than is used.
 
@@ -8,7 +8,7 @@ use crate::digest::Digest;
 use crate::failure::Failure;
 use crate::limits::{INDEX_ENTRIES_MAX, LAYERS_MAX, METADATA_BYTES_MAX, STORED_BYTES_MAX};
 
-/// What we ask registries for.
+/// Accepted media types of a manifest.
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json";
@@ -21,7 +21,7 @@ const LAYER_KINDS: [&str; 6] = [
     "application/vnd.docker.image.rootfs.diff.tar.gzip",
     "application/vnd.docker.image.rootfs.diff.tar.zstd",
 ];
-/// What this machine runs.
+/// The operating system of this machine.
 const OS: &str = "linux";
 const ARCHITECTURE: &str = "amd64";
 
@@ -35,7 +35,7 @@ pub(crate) struct Descriptor {
     pub(crate) size: u64,
 }
 
-/// What a digest or a tag can stand for.
+/// The document behind a digest or a tag.
 #[derive(Debug)]
 pub(crate) enum Document {
     /// One image.
@@ -152,18 +152,18 @@ impl IndexEntry {
 pub(crate) struct Config {
     /// Digests of the layers when they are not compressed, from the lowest up.
     pub(crate) layers: Vec<Digest>,
-    /// What the image says about how it wants to be used.
+    /// The image's wishes about its use.
     pub(crate) metadata: Metadata,
 }
 
-/// What an image says about how it wants to be used. Kept to be shown; nothing of it is obeyed.
+/// The image's wishes about its use. Kept to be shown; none of them is obeyed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Metadata {
     /// Variables, `NAME=VALUE`.
     #[serde(deserialize_with = "or_default")]
     pub env: Vec<String>,
-    /// Who commands run as.
+    /// The user of its commands.
     #[serde(deserialize_with = "or_default")]
     pub user: String,
     /// The program.
@@ -172,7 +172,7 @@ pub struct Metadata {
     /// Its arguments.
     #[serde(deserialize_with = "or_default")]
     pub cmd: Vec<String>,
-    /// Where it runs.
+    /// The working directory.
     #[serde(deserialize_with = "or_default")]
     pub working_dir: String,
 }

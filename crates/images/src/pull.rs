@@ -18,10 +18,10 @@ use crate::registry::{Credentials, Registry};
 use crate::store::{Store, Turn};
 use crate::{ImageRecord, ImagesConfig, record};
 
-/// What will do.
+/// Which image satisfies a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// What the registry has now.
+    /// The registry's current image.
     Newest,
     /// What the store has when the lock is free, if another task has pulled it meanwhile.
     Any,

@@ -1,4 +1,4 @@
-//! What is remembered of images: which name means which, and what each is made of.
+//! Records of images: which name means which image, and its layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::store::{LockMode, Store};
 /// The file of names.
 const REFERENCES: &str = "references.json";
 
-/// What is known of an image.
+/// The record of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRecord {
     /// Digest of its manifest.
@@ -30,11 +30,11 @@ pub struct ImageRecord {
     pub size_bytes: u64,
     /// When it came here.
     pub created_at: Timestamp,
-    /// What the image says about how it wants to be used.
+    /// The image's wishes about its use.
     pub metadata: Metadata,
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Meaning {
     /// The image.
@@ -113,7 +113,7 @@ pub(crate) fn named(store: &Store) -> Result<Vec<ImageRecord>> {
     manifests.iter().filter_map(|manifest| read(store, manifest).transpose()).collect()
 }
 
-/// Where a tree of layers is. Their names differ from those of tar files, in which marks mean nothing.
+/// The path of a tree that was built of layers. It differs from those of tar files, in which whiteouts have no meaning.
 pub(crate) fn tree_place(tree: &Digest) -> PathBuf {
     Path::new("trees").join(tree_key(tree))
 }

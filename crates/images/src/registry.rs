@@ -36,7 +36,7 @@ const PIECES_MAX: usize = 32;
 /// A repository of a registry.
 pub(crate) struct Registry {
     client: Client,
-    /// Where the registry is.
+    /// The registry's address.
     place: Address,
     /// The addresses that it may have.
     reach: Reach,
@@ -44,7 +44,7 @@ pub(crate) struct Registry {
     found: OnceCell<Vec<SocketAddr>>,
     repository: String,
     credentials: Option<Credentials>,
-    /// What is shown to the registry, once it has asked for something.
+    /// The credentials for the registry, once it has asked for some.
     authorization: tokio::sync::Mutex<Option<HeaderValue>>,
 }
 
@@ -150,7 +150,7 @@ impl Registry {
         Err("its registry leads from one address to the next without end".into())
     }
 
-    /// Where an address leads, if one may go there: the registry itself, or what it names for blobs and tokens.
+    /// Resolves an address, if it is allowed: that of the registry itself, or one that it names for blobs and tokens.
     async fn resolve(&self, address: &Address) -> Result<Vec<SocketAddr>, Failure> {
         self.check(address)?;
         let own = self.found.get_or_try_init(|| http::resolve(&self.place, self.reach)).await?;

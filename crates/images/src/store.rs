@@ -1,4 +1,4 @@
-//! Where everything is, and who may change it when.
+//! The layout of the store on disk, and its locks.
 //!
 //! ```text
 //! lock               held for moments: shared while a tree is found and held, alone while something comes or goes
@@ -50,7 +50,7 @@ pub(crate) enum LockMode {
     Alone,
 }
 
-/// What is made by one at a time. Who holds one kind may wait for a later one, never for an earlier one.
+/// Work that one process does at a time. The holder of one kind may wait for a later one, never for an earlier one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Turn {
     Name,
@@ -161,7 +161,7 @@ impl Store {
         self.root.open(name)
     }
 
-    /// Where a blob is, or would be.
+    /// The path of a blob.
     pub(crate) fn blob(digest: &Digest) -> PathBuf {
         Path::new("blobs").join(digest.digits())
     }

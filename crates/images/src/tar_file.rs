@@ -18,7 +18,7 @@ use crate::unpack::{Marks, Unpacker};
 
 /// Longest note on which hash a file had: the hash and the path.
 const KNOWN_BYTES_MAX: u64 = 8 << 10;
-/// Where a tree is while it is not whole.
+/// The directory of an incomplete tree.
 const PARTIAL: &str = "tree";
 
 /// The name of the tree of a tar file, unpacking it if need be.
@@ -104,7 +104,7 @@ fn open(path: &Path) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// What a file is recognized by without reading it.
+/// The identity of a file, without reading it.
 fn identity(file: &File) -> Result<String, Failure> {
     let found = stat(file)?;
     Ok(format!(

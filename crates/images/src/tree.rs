@@ -16,7 +16,7 @@ const LANDMARKS: [&str; 3] = ["bin", "usr", "sbin"];
 pub struct RootTree {
     /// The tree, opened as a path.
     pub directory: OwnedFd,
-    /// Where it really is.
+    /// Its real path.
     pub path: PathBuf,
     /// Whether its top belongs to the host's root.
     pub owned_by_root: bool,

@@ -17,15 +17,15 @@ use crate::whiteout::{Mark, OwnPaths};
 const OWNER_MAX: u64 = 65534;
 /// Permission of directories that the archive does not mention.
 const PARENT_MODE: u32 = 0o755;
-/// What the owner of a tree needs on a directory to fill it and to remove it again.
+/// Rights that the owner of a tree needs to fill and remove a directory.
 const OWNER_ALL: u32 = 0o700;
 
-/// What names like `.wh.name` mean.
+/// The meaning of names like `.wh.name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Marks {
-    /// What the archive of a whole root file system has: names.
+    /// Ordinary names, as in the archive of a whole root file system.
     Names,
-    /// What a layer has: something is taken away.
+    /// Whiteouts, as in a layer: the name removes another.
     Obeyed,
 }
 
@@ -35,10 +35,10 @@ pub(crate) struct Unpacker<'a> {
     tree: &'a SafeRoot,
     keeps_owners: bool,
     marks: Marks,
-    /// What all archives together may still hold.
+    /// Entries that all archives together may still have.
     entries_left: u64,
     bytes_left: u64,
-    /// What the present layer made; nothing for the first, to which everything belongs.
+    /// Paths of the current layer; none for the first, which made everything.
     own: Option<OwnPaths>,
     is_begun: bool,
 }
@@ -212,7 +212,8 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// What is at a path; nothing as well where a link or a file is above it, which a lower layer may have left there.
+    /// The type of the entry at a path; none also if a link or a file is above it, which a lower layer may have left
+    /// there.
     fn kind(&self, path: &Path) -> Result<Option<FileType>, Failure> {
         if path.as_os_str().is_empty() {
             return Ok(Some(FileType::Directory));

@@ -1,4 +1,4 @@
-//! What a layer takes away: names that stand for the removal of others, and what of a tree is a layer's own.
+//! Whiteouts of a layer: names that remove others, and the paths that the layer made itself.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Reason;
 
-/// What a name that takes another away begins with.
+/// Prefix of a whiteout.
 const PREFIX: &[u8] = b".wh.";
-/// What names begin with that some builders left behind for themselves.
+/// Prefix of private names that some builders left behind.
 const PRIVATE: &[u8] = b".wh..wh.";
 /// The name that takes away everything that lower layers have in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What an entry of a layer means to the layers below.
+/// The meaning of an entry of a layer for the layers below.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// Nothing: it is an entry.
     None,
-    /// What lower layers have at this path is gone.
+    /// Removes this path of lower layers.
     Removed(PathBuf),
-    /// What lower layers have in this directory is gone.
+    /// Removes the content of this directory of lower layers.
     Opaque(PathBuf),
     /// It has no meaning.
     Ignored,

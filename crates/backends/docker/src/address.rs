@@ -1,4 +1,5 @@
-//! Where an engine is looked for and why there: where the operator says, where the engine's own programs would go, else its usual sockets.
+//! Finds the address of an engine: the configured one, the one that the engine's own programs would use, or else its
+//! usual sockets.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Where to look.
+/// The addresses to try.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Search {
     /// Here and nowhere else: it was chosen.
@@ -57,7 +58,7 @@ pub(crate) enum Search {
     Usual(Vec<Endpoint>),
 }
 
-/// Where an engine is to be looked for. The configuration wins over the variables that the engine's own programs obey.
+/// The address of an engine. The configuration wins over the environment variables of the engine's own programs.
 pub(crate) fn find(
     kind: EngineKind,
     configured: Option<&str>,
@@ -94,12 +95,12 @@ fn over_tls(address: String) -> String {
     }
 }
 
-/// Where Docker's programs have the certificates of their user.
+/// The default directory of Docker's client certificates.
 fn usual_certificates(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
     variable("DOCKER_CERT_PATH").map(PathBuf::from).or_else(|| docker_directory(variable))
 }
 
-/// Where Docker's programs have their configuration.
+/// The directory of Docker's client configuration.
 fn docker_directory(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let named = variable("DOCKER_CONFIG").map(PathBuf::from);
     named.or_else(|| Some(Path::new(&variable("HOME")?).join(".docker")))
@@ -114,7 +115,7 @@ fn supported(kind: EngineKind, endpoint: Endpoint) -> Result<Endpoint> {
     Err(unavailable(reason, format!("forward its socket with `ssh -L`, or set {kind}.address")))
 }
 
-/// What Docker's configuration says of itself, as far as it matters here.
+/// The relevant part of Docker's client configuration.
 #[derive(Debug, Deserialize)]
 struct DockerConfig {
     #[serde(rename = "currentContext")]
@@ -141,7 +142,7 @@ struct ContextEndpoint {
     skip_tls_verify: bool,
 }
 
-/// Where the chosen context of Docker leads; nothing for the default one.
+/// The address of the current Docker context; none for the default one.
 fn of_context(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Endpoint>> {
     let Some(directory) = docker_directory(variable) else { return Ok(None) };
     let (name, source) = if let Some(name) = variable("DOCKER_CONTEXT") {
@@ -174,7 +175,7 @@ fn of_context(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Endpoi
     Ok(Some(Endpoint::new(over_tls(host), source).or_certificates(|| Some(certificates))))
 }
 
-/// Where an engine usually listens, best first.
+/// The usual addresses of an engine, best first.
 fn usual(kind: EngineKind, variable: &dyn Fn(&str) -> Option<String>) -> Vec<Endpoint> {
     let own = variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let (of_machine, of_user) = match kind {

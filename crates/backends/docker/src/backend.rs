@@ -42,7 +42,7 @@ pub struct Engine {
     inner: Arc<Inner>,
 }
 
-/// What all operations share.
+/// State that all operations share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) client: Client,

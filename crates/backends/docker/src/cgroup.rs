@@ -1,4 +1,4 @@
-//! What the kernel holds a container to, compared with what was asked for it.
+//! The limits that the kernel enforces on a container, compared with the requested ones.
 
 use bollard::models::ContainerCreateBody;
 use box_core::{BoxSpec, Stats};
@@ -10,7 +10,7 @@ use crate::container::{AGENT_PROCESSES, CPU_PERIOD_US, cpu_quota_us};
 /// it cannot.
 const RUNTIME_THREADS: u64 = 64;
 
-/// What was found to hold.
+/// Which limits hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "four questions, each with its own answer")]
 pub(crate) struct Enforced {
@@ -24,12 +24,12 @@ pub(crate) struct Enforced {
     pub(crate) pids: bool,
 }
 
-/// What the cgroups of a container's first process are held to.
+/// The limits on the cgroups of a container's first process.
 pub(crate) fn enforced(pid: u32, spec: &BoxSpec) -> Enforced {
     compare(&cgroup_files::limits(pid), spec)
 }
 
-/// What a container consumes now, the agent and the reaper above a command not counted among the processes.
+/// The current usage of a container; its processes do not include the agent and the reaper above a command.
 pub(crate) fn stats(pid: u32) -> Stats {
     let told = cgroup_files::stats(pid);
     Stats { pids: told.pids.map(|count| count.saturating_sub(AGENT_PROCESSES)), ..told }

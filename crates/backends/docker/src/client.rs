@@ -25,9 +25,9 @@ const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Client {
     /// The connection; making copies of it costs nothing.
     pub(crate) docker: Docker,
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: String,
-    /// What its address comes from.
+    /// The source of the address.
     pub(crate) source: String,
     /// Which engine it is.
     pub(crate) kind: EngineKind,
@@ -76,7 +76,7 @@ impl Client {
         }
     }
 
-    /// Where it listens, and what says so.
+    /// Its address, and the source of that.
     pub(crate) fn endpoint(&self) -> Endpoint {
         Endpoint::new(&self.address, &self.source)
     }
@@ -93,7 +93,7 @@ impl Client {
         self.kind == EngineKind::Podman && socket.and_then(std::result::Result::ok).is_some_and(is_users)
     }
 
-    /// What it means that the engine did not do what it was asked.
+    /// Converts an error of the engine.
     pub(crate) fn explain(&self, step: &str, error: &EngineError) -> Error {
         match error {
             EngineError::DockerResponseServerError { message, .. } => setup(step, message.trim()),

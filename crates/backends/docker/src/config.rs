@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct EngineConfig {
     /// Which engine it is.
     pub kind: EngineKind,
-    /// Where state is kept, by all backends; this one uses a directory of its own below it.
+    /// The state directory of all backends; this one uses a directory of its own below it.
     pub state_dir: PathBuf,
     /// Which trees of the host boxes may see.
     pub mount_policy: MountPolicy,
@@ -72,7 +72,7 @@ pub struct EngineSettings {
     pub reserved: Vec<Subnet>,
     /// Containers that are started ahead of being wanted; 0 = none.
     pub pool_size: usize,
-    /// What becomes of a box that was made under another configuration.
+    /// What to do with a box that was made under another configuration.
     pub on_drift: OnDrift,
     /// Arguments that stand before `system service` when we start Podman ourselves, such as `--root`.
     pub podman_arguments: Vec<String>,
@@ -95,7 +95,7 @@ impl Default for EngineSettings {
     }
 }
 
-/// What becomes of a box that was made under another configuration, when it is found again.
+/// What to do with a box that was made under another configuration, when it is found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDrift {

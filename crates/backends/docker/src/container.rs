@@ -28,7 +28,7 @@ pub(crate) const AGENT: &str = "/.strongbox/agent";
 /// The directory of the socket that the agent dials.
 pub(crate) const CONTROL_DIRECTORY: &str = "/.strongbox/door";
 
-/// Where a box keeps what its commands write, when that cannot be kept outside.
+/// The journal inside of a box, if it cannot be kept outside.
 pub(crate) const JOURNAL: &str = "/.strongbox-journal";
 /// How much of that, at most. It counts as memory of the box.
 const JOURNAL_MB_MAX: u64 = 64;
@@ -46,11 +46,11 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// How much of that, at most.
 const SHARED_MEMORY_MB_MAX: u64 = 64;
 
-/// What engines hide besides what every box does without.
+/// Files that engines mask besides those that every box masks.
 const ALSO_MASKED: [&str; 4] =
     ["/proc/timer_list", "/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap"];
 
-/// Where nothing is instead of what engines mount there: the machine's devices, and the limits of the container.
+/// Engine mounts to cover with empty ones: the machine's devices, and the limits of the container.
 const HIDDEN: [&str; 2] = ["/sys", "/sys/fs/cgroup"];
 
 /// Parts of `/proc` that every user of a container sees read-only.
@@ -69,7 +69,7 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) image_volumes: &'a [GuestPath],
     /// Whether the image wants a program of its own to be run now and then.
     pub(crate) image_has_healthcheck: bool,
-    /// Who agent and commands are.
+    /// The user of agent and commands.
     pub(crate) user: User,
     /// How the agent gets there and is reached.
     pub(crate) way: AgentTransport<'a>,
@@ -91,7 +91,7 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) mounted_files: Vec<GuestPath>,
     /// Whether the kernel of the containers has version 6 of the internet protocol, as far as is known.
     pub(crate) has_ipv6: bool,
-    /// What it says about itself.
+    /// Its labels.
     pub(crate) labels: HashMap<String, String>,
 }
 
@@ -124,7 +124,7 @@ pub(crate) enum Mounts {
 /// A piece of memory in which a box can store files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryMount {
-    /// Where.
+    /// The mount point.
     pub(crate) path: GuestPath,
     /// Hard limit of bytes.
     pub(crate) bytes_max: u64,
@@ -146,7 +146,7 @@ impl ContainerInputs<'_> {
     }
 }
 
-/// What the engine is asked for.
+/// The create request for a container.
 pub(crate) fn container(spec: &BoxSpec, facts: &ContainerInputs<'_>) -> ContainerCreateBody {
     let (entrypoint, command, by_streams) = match facts.way {
         AgentTransport::Shared { .. } => {
@@ -241,7 +241,7 @@ fn security_options(facts: &ContainerInputs<'_>) -> Vec<String> {
     options
 }
 
-/// What the agent sets for itself as well; said here so that it holds from the first moment.
+/// Limits that the agent sets as well; with them here they hold from the first moment.
 fn ulimits(facts: &ContainerInputs<'_>) -> Vec<ResourcesUlimits> {
     let limit = |name: &str, soft: i64, hard: i64| ResourcesUlimits {
         name: Some(name.to_owned()),
@@ -254,7 +254,7 @@ fn ulimits(facts: &ContainerInputs<'_>) -> Vec<ResourcesUlimits> {
     limits
 }
 
-/// Where the workload can write although the root is read-only. `journal_mb` is what a journal in the box takes.
+/// The writable places of a read-only root. `journal_mb` is the size of a journal in the box.
 pub(crate) fn places(spec: &BoxSpec, user: User, image_volumes: &[GuestPath], journal_mb: u64) -> Vec<MemoryMount> {
     let sides = sides(spec, user, image_volumes);
     let Shares { home_mb, side_mb } = division(&sides, journal_mb).shares(spec);
@@ -272,7 +272,7 @@ pub(crate) fn check(spec: &BoxSpec, user: User, image_volumes: &[GuestPath], jou
     division(&sides(spec, user, image_volumes), journal_mb).check(spec)
 }
 
-/// What a journal in the box takes, where there is one.
+/// The size of a journal in the box, if it has one.
 pub(crate) fn journal_mb(spec: &BoxSpec) -> u64 {
     if spec.keeps_journal { (spec.memory_mb / JOURNAL_PART).min(JOURNAL_MB_MAX) } else { 0 }
 }

@@ -40,7 +40,7 @@ pub(crate) struct CreatedBox {
     pub(crate) guarantees: Guarantees,
 }
 
-/// What is opened and decided before anything is made.
+/// Opened sources and decisions, before anything is created.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) spec: BoxSpec,
@@ -55,7 +55,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// What is known of a box that was made earlier.
+    /// The same for a box that was created earlier.
     pub(crate) fn remembered(spec: &BoxSpec, image_name: String, network: Chosen, workload: User) -> Self {
         let (image, grants, privileged, seccomp) = (ImageFacts::default(), Vec::new(), Vec::new(), Vec::new());
         Self { spec: spec.clone(), image_name, image, network, workload, grants, privileged, seccomp }

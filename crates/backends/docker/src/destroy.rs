@@ -21,7 +21,7 @@ const REMOVAL_WAIT: Duration = Duration::from_secs(20);
 /// Pause between checks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Where boxes leave traces.
+/// The directories with traces of boxes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Places<'a> {
     pub(crate) client: &'a Client,
@@ -52,7 +52,7 @@ pub(crate) async fn dismantle(
     Ok(())
 }
 
-/// Whose box it is.
+/// The owner of a box.
 #[derive(Debug)]
 pub(crate) enum Owner<'a> {
     /// This instance.
@@ -138,7 +138,7 @@ async fn remove_by_name(client: &Client, name: &str, owner: &Owner<'_>) -> Resul
     }
 }
 
-/// What a box that is not there is.
+/// The error for a box that is gone.
 pub(crate) fn gone(reason: &str) -> Error {
     Error::Gone { reason: reason.to_owned() }
 }

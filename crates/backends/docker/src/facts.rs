@@ -1,4 +1,4 @@
-//! What an engine is like, asked once when it is opened.
+//! Properties of an engine, queried once when it is opened.
 
 use bollard::models::SystemInfo;
 use box_core::{Account, Result};
@@ -11,7 +11,7 @@ use crate::config::{EngineKind, EngineSettings};
 /// looked at from here.
 const FOREIGN_RUNTIMES: [&str; 3] = ["runsc", "kata", "krun"];
 
-/// What an engine is like.
+/// Properties of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EngineFacts {
     /// Its version, as it says itself.
@@ -85,7 +85,7 @@ impl EngineFacts {
         }
     }
 
-    /// Who agent and commands of a container are, as the container knows them.
+    /// The user of agent and commands, with ids as the container sees them.
     pub(crate) fn workload(&self, asked: User) -> User {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let own = (!uid.is_root()).then(|| User { uid: uid.as_raw(), gid: gid.as_raw() });

@@ -14,27 +14,27 @@ use crate::tmpfs::Size;
 /// Everything that was found to be true of a finished box.
 #[derive(Debug)]
 pub(crate) struct Findings<'a> {
-    /// What the kernel says of its cgroups.
+    /// The limits of its cgroups.
     pub(crate) enforced: Enforced,
-    /// Who says so.
+    /// The source of these limits.
     pub(crate) source: Source,
-    /// What the agent found from inside.
+    /// Facts that the agent verified from inside.
     pub(crate) verified: &'a Verified,
     /// Whether ids of the container are the host's.
     pub(crate) ids: Ids,
-    /// Who the workload is, as the container knows it.
+    /// The workload's user, with ids as the container sees them.
     pub(crate) workload: User,
     /// Whom it can reach.
     pub(crate) network: NetworkGuarantees,
-    /// Where it stores files in memory, and what was found of that.
+    /// Its places in memory, and their actual sizes.
     pub(crate) places: Vec<(MemoryMount, Option<Size>)>,
     /// Whether the engine bounds what is written to the root.
     pub(crate) root_quota: bool,
-    /// What stands between its system calls and the host.
+    /// The barrier between its system calls and the host.
     pub(crate) wall: Wall,
 }
 
-/// What stands between the system calls of a container and the host, beside the filter that every command has.
+/// The barrier between the system calls of a container and the host, besides the filter of every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wall {
     /// Nothing else.
@@ -52,7 +52,7 @@ impl Wall {
     }
 }
 
-/// Where limits were read.
+/// The source of limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// In the kernel's own files.
@@ -64,7 +64,7 @@ pub(crate) enum Source {
 /// Said of limits that are not there.
 const NO_LIMIT: &str = "the engine did not set it: an ordinary user needs cgroup v2 with delegation";
 
-/// What a box really enforces.
+/// The guarantees of a box.
 pub(crate) fn compute(spec: &BoxSpec, findings: &Findings<'_>) -> Guarantees {
     let mut guarantees = Guarantees::default();
     set_resources(&mut guarantees, spec, findings);

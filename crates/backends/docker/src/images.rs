@@ -19,7 +19,7 @@ use crate::container;
 use crate::reference;
 use box_core::image::Reference;
 
-/// What is sent of a file at a time.
+/// Bytes of a file that are sent at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// Names of an archive that are looked at to find out what kind it is.
@@ -41,7 +41,7 @@ pub struct EngineImages {
 pub struct EngineImage {
     /// Names by which it can be asked for; none for one whose name was given to another.
     pub names: Vec<String>,
-    /// What the engine calls it.
+    /// The engine's id of it.
     pub id: String,
     /// How much it takes on the engine's disk.
     pub bytes: u64,
@@ -52,7 +52,7 @@ pub struct EngineImage {
 pub struct PullProgress {
     /// The part that this is about; empty for the whole.
     pub layer: String,
-    /// What is being done, in the engine's words.
+    /// The current step, in the engine's words.
     pub status: String,
     /// Bytes of it that are there.
     pub bytes: Option<u64>,
@@ -60,7 +60,7 @@ pub struct PullProgress {
     pub bytes_total: Option<u64>,
 }
 
-/// What a container needs to know of its image.
+/// The properties of an image that a container needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ImageFacts {
     /// Places that it wants as volumes.
@@ -210,7 +210,7 @@ impl EngineImages {
     }
 }
 
-/// What it means that an image could not be fetched, and what to do about it. Registries say "denied" of what does not exist, too.
+/// Why an image could not be fetched, and the fix. Registries also answer "denied" for images that do not exist.
 fn pull_reason(status: Option<u16>, told: &str) -> String {
     let lower = told.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));

@@ -23,13 +23,13 @@ pub(crate) const HOST: &str = "strongbox.host";
 /// On containers that were started ahead of being wanted.
 pub(crate) const POOL: &str = "strongbox.pool";
 
-/// What names of our containers begin with.
+/// Prefix of the names of containers.
 pub(crate) const NAME_PREFIX: &str = "strongbox-";
 
 /// Digits of a digest that make a collision unlikely.
 const DIGEST_DIGITS: usize = 32;
 
-/// Who makes a container.
+/// The instance that makes a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Name of the instance.

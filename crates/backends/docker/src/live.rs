@@ -15,7 +15,7 @@ use crate::remote;
 /// What finds a box again: stored in its handle, opaque to other code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Locator {
-    /// What the engine calls the container.
+    /// The engine's id of the container.
     pub(crate) container: String,
     /// Its first process, where it can be seen from here.
     pub(crate) agent: Option<Process>,
@@ -24,7 +24,7 @@ pub(crate) struct Locator {
 /// A box that this process knows.
 #[derive(Debug)]
 pub(crate) struct LiveBox {
-    /// What the engine calls its container.
+    /// The engine's id of the container.
     pub(crate) container: String,
     pub(crate) link: Link,
     /// Held while the box is to die with us.

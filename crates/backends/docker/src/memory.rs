@@ -12,7 +12,7 @@ use std::path::Path;
 use box_host::cgroup_files::{self, Version};
 use rustix::fs::{Mode, OFlags};
 
-/// What is kept for the agent and what it holds for each command.
+/// Memory for the agent and its state of each command.
 pub(crate) const AGENT_BYTES: u64 = 8 << 20;
 
 /// The cgroup of the commands, inside of the container's.

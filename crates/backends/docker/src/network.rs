@@ -44,7 +44,8 @@ impl Chosen {
         Self { mode: mode.to_owned(), separation, bridge: None }
     }
 
-    /// What holds for a container once it runs. Where we may, its port of a bridge is isolated, and the host's addresses are shut.
+    /// Isolates the network of a running container, if this process may: its port of the bridge, and the host's
+    /// addresses. Returns what holds.
     pub(crate) fn hold(&self, pid: u32, reserved: &[host::Subnet]) -> NetworkGuarantees {
         let done = |result: Result<()>| match result {
             Ok(()) => true,
@@ -68,7 +69,7 @@ impl Chosen {
         }
     }
 
-    /// What holds as far as the engine's word goes.
+    /// The guarantees that rest on the engine's word.
     pub(crate) fn told(&self) -> NetworkGuarantees {
         NetworkGuarantees { separation: self.separation, host_is_shut: self.separation == Separation::Empty }
     }
@@ -81,7 +82,7 @@ pub(crate) fn close(pid: u32, reserved: &[host::Subnet]) -> Result<()> {
     host::shut_container(pid, &resolvers, reserved)
 }
 
-/// What holds of the network of a container.
+/// The guarantees of a container's network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NetworkGuarantees {
     /// Whether containers can reach each other.
@@ -131,7 +132,7 @@ pub(crate) fn mode(client: &Client, settings: &EngineSettings, facts: &EngineFac
     }
 }
 
-/// Who is responsible for a network.
+/// The owner of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Ourselves,
@@ -193,7 +194,7 @@ async fn make(client: &Client, name: &str) -> Result<()> {
     }
 }
 
-/// What the engine calls the bridge behind a network: by its option, or after the network's id.
+/// The bridge of a network: named by its option, or after the network's id.
 fn bridge_name(network: &NetworkInspect) -> Option<String> {
     let after_id = || network.id.as_ref()?.get(..12).map(|start| format!("br-{start}"));
     option(network, "com.docker.network.bridge.name").map(str::to_owned).or_else(after_id)

@@ -18,7 +18,7 @@ use crate::record::Record;
 /// Containers that are removed at the same time.
 const REMOVALS_AT_ONCE: usize = 8;
 
-/// What is to be done with a container.
+/// What to do with a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// Another program made it, its instance lives, or that cannot be determined.

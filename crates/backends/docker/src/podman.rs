@@ -117,7 +117,7 @@ fn own_endpoint(socket: &Path) -> Endpoint {
     Endpoint::of_socket(socket, "a service that strongbox started")
 }
 
-/// Where our service listens.
+/// The socket of the private service.
 pub(crate) fn socket_of(state: &Path, instance: &str) -> PathBuf {
     state.join(format!("{instance}.sock"))
 }

@@ -1,4 +1,4 @@
-//! What an engine can do for boxes, and why the rest cannot be had.
+//! Checks what an engine can do for boxes, and the reasons for what it cannot.
 
 use box_core::PullPolicy;
 use box_core::backend::{Finding, FindingState};

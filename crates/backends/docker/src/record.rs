@@ -1,4 +1,5 @@
-//! What is on disk about a box before anything of it exists, so that the next start can remove what a crash left.
+//! The record of a box on disk. It is written before the container exists, so that the next start can remove what a
+//! crash left.
 
 use box_core::BoxSpec;
 use box_host::process::Process;
@@ -12,7 +13,7 @@ pub(crate) struct Record {
     pub(crate) id: BoxId,
     /// Name of its container, once it is asked for.
     pub(crate) container_name: String,
-    /// What the engine calls the container, once it was made.
+    /// The engine's id of the container, once it exists.
     pub(crate) container: Option<String>,
     /// Its first process, once it was started and where it can be seen.
     pub(crate) agent: Option<Process>,

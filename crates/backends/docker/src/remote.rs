@@ -38,7 +38,7 @@ use crate::{destroy, drift, fault, labels, setup};
 /// How long an agent may take to answer. Another machine may be slow to start a container.
 const ANSWER_WAIT: Duration = Duration::from_mins(1);
 
-/// What is read of the engine's stream at a time.
+/// Bytes of the engine's stream that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 
 type Output = Pin<Box<dyn Stream<Item = std::result::Result<LogOutput, EngineError>> + Send>>;
@@ -164,7 +164,7 @@ pub(crate) async fn create(
     Ok(CreatedBox { live: LiveBox { container, link: Link::Remote, _lifeline: lifeline }, guarantees })
 }
 
-/// What the engine says that it holds.
+/// The limits that the engine claims to enforce.
 async fn enforced(inner: &Inner, container: &str, spec: &BoxSpec) -> Result<Enforced> {
     let host = create::inspect(inner, container).await?.host_config.unwrap_or_default();
     let memory_max = i64::try_from(spec.memory_mb << 20).unwrap_or(i64::MAX);

@@ -38,7 +38,7 @@ pub(crate) fn setup(
     }
 }
 
-/// Where the workload may write: everywhere on a writable root, else in its places and mounts.
+/// Paths that the workload may write: everything on a writable root, otherwise its places and mounts.
 fn writable(spec: &BoxSpec, workload: User, volumes: &[GuestPath]) -> Vec<GuestPath> {
     if !spec.read_only_rootfs {
         return vec![GuestPath::root()];
@@ -51,7 +51,7 @@ fn writable(spec: &BoxSpec, workload: User, volumes: &[GuestPath]) -> Vec<GuestP
     all
 }
 
-/// What must be found where the engine mounted by path.
+/// The mounts that the agent must find if the engine mounted by path.
 pub(crate) fn sights(spec: &BoxSpec, grants: &[Grant]) -> Vec<Sight> {
     let sight = |(mount, grant): (&box_core::MountSpec, &Grant)| Sight {
         path: mount.target.clone(),

@@ -1,4 +1,4 @@
-//! What `docker save` writes: a list of images with the paths of their configurations and layers.
+//! The format of `docker save`: a list of images with the paths of their configurations and layers.
 
 use box_core::ImageName;
 use serde::Deserialize;

@@ -11,9 +11,9 @@ use crate::manifest::{Descriptor, Document, IndexEntry, Manifest, choose};
 
 /// The file that says that something is a layout.
 const MARK: &str = "oci-layout";
-/// Where the images are listed.
+/// The list of images.
 const INDEX: &str = "index.json";
-/// What builders note the name of an image under, the whole name first.
+/// Annotations with the name of an image, the full name first.
 const NAME_NOTES: [&str; 2] = ["io.containerd.image.name", "org.opencontainers.image.ref.name"];
 
 /// Whether the files are a layout.

@@ -1,4 +1,4 @@
-//! What a registry wants to see, the tokens that it accepts, and the codes of its errors.
+//! Challenges of a registry, the tokens for them, and the codes of its errors.
 
 use http::HeaderValue;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// Error codes of one response that are shown.
 const CODES_MAX: usize = 3;
 
-/// What a registry wants to see.
+/// A challenge of a registry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     /// A token of this server.
@@ -18,7 +18,7 @@ pub(super) enum Challenge {
     Basic,
 }
 
-/// Where a token is to be had, and for what.
+/// The server and the scope of a token.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Realm {
     address: String,
@@ -62,7 +62,7 @@ impl Challenge {
 }
 
 impl Realm {
-    /// Where to ask for a token with which this repository can be read.
+    /// The address of a token for pulling from this repository.
     pub(super) fn address(&self, repository: &str) -> Result<Address, Failure> {
         let scope = self.scope.clone().unwrap_or_else(|| format!("repository:{repository}:pull"));
         let mut text = self.address.clone();
@@ -120,7 +120,7 @@ struct TokenAnswer {
     access_token: Option<String>,
 }
 
-/// What a server of tokens gave, ready to be shown to the registry.
+/// The token in a response of a token server, as a header for the registry.
 pub(super) fn read_token(bytes: &[u8]) -> Result<HeaderValue, Failure> {
     let unusable = || Failure::from("its registry gives a token that cannot be used");
     let answer: TokenAnswer = serde_json::from_slice(bytes).map_err(|_| unusable())?;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use crate::failure::Failure;
 use crate::limits::CREDENTIALS_BYTES_MAX;
 
-/// What docker calls the registry `docker.io` in its file.
+/// Names of the registry `docker.io` in docker's file.
 const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
 /// A name and a password for one registry.

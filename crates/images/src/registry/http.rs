@@ -87,7 +87,7 @@ pub(super) async fn resolve(address: &Address, reach: Reach) -> Result<Vec<Socke
     })
 }
 
-/// What questions and answers go through.
+/// A connection to a server.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 

@@ -97,7 +97,7 @@ impl Inner {
     }
 }
 
-/// What finds a box again, as text.
+/// A locator as text.
 pub(super) fn locator_text(locator: &Locator) -> Result<String> {
     serde_json::to_string(locator).map_err(|error| Error::io("naming the box", error))
 }
