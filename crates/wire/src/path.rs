@@ -5,7 +5,7 @@ use crate::{Invalid, limits};
 crate::checked_text! {
     /// An absolute path inside a box, without `.`, `..`, empty components, control characters or a trailing slash.
     ///
-    /// It names a place; it does not promise that nothing on the way is a link. Whoever opens it inside the box decides that.
+    /// It is only a name: components may be links. The code that opens it inside the box decides whether to follow them.
     pub struct GuestPath = |text| normalise("path", &text);
 }
 

@@ -1,4 +1,4 @@
-//! The layout of a root that is made for a box: which directories, links and small files it has, whoever makes it.
+//! The layout of a root that is made for a box, on all local backends: its directories, links and small files.
 
 use box_core::BoxSpec;
 use box_core::limits::WORKSPACE;

@@ -1,5 +1,5 @@
-//! Boxes that a backend makes out of this machine's own parts: what is written down of one before anything of it exists, and how that is claimed
-//! and removed again, in one order whoever made it; and the backend that does so.
+//! Boxes that a backend builds from parts of this machine: the record that is written before anything else, how a box
+//! is claimed and removed again, in one order for all backends, and the backend that does so.
 
 mod backend;
 

@@ -185,7 +185,7 @@ impl BoxCgroup {
         }
     }
 
-    /// How the agent keeps track of commands, and where they are held to their memory. The directories are added to what it is given.
+    /// How the agent tracks commands, and their memory limit. Adds the directories to `fds`.
     pub fn describe(&self, fds: &mut Fds) -> Result<(plan::Tracking, plan::Memory)> {
         let tracking = match self.tracking()? {
             Some(directory) => plan::Tracking::Cgroup(fds.add(directory)),
