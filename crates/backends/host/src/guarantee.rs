@@ -19,7 +19,7 @@ pub struct Findings<'a> {
 }
 
 /// Said of everything that only a cgroup can hold.
-pub const NO_CGROUP: &str = "there is no cgroup for it; `strongbox doctor` says how to get one";
+pub const NO_CGROUP: &str = "it needs a cgroup; `strongbox doctor` says how to get one";
 
 /// What is held firmly or not at all.
 pub fn held(held: bool) -> Level {
