@@ -5,6 +5,7 @@
 #![expect(deprecated, reason = "what 2026-07-28 gave up is what servers and clients of before it speak")]
 
 mod about;
+mod any_transport;
 mod calls;
 mod http;
 mod id_namespace;
@@ -31,7 +32,6 @@ use rmcp::model::{
     SubscribeRequest, SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
 };
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt as _, PeerRequestOptions, RunningService};
-use rmcp::transport::Transport;
 use rmcp::{Peer, RoleClient, ServiceError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -50,6 +50,7 @@ pub(crate) use lists::Lists;
 pub(crate) use pins::{Fingerprints, Pins, fingerprints};
 pub(crate) use wire::{Heard, News};
 
+use any_transport::AnyTransport;
 use interceptor::Interceptor;
 use listening::Listening;
 use request_forwarder::RequestForwarder;
@@ -160,7 +161,7 @@ impl Upstream {
         let garbage = Garbage::default();
         let transport = id_namespace::IdNamespace::new(Stdio::new(reader, writer, garbage.clone()).charged(buffered));
         let transport = transport.map_err(|error| ConnectError::Address(format!("there is no randomness: {error}")))?;
-        let connected = Self::connect(name, beginning, transport, garbage, tasks).await?;
+        let connected = Self::connect(name, beginning, AnyTransport::new(transport), garbage, tasks).await?;
         if connected.is_new() {
             connected.listen_for_changes();
         }
@@ -205,7 +206,7 @@ impl Upstream {
         remote: &Remote,
         tasks: &TaskTracker,
     ) -> Result<Self, ConnectError> {
-        Self::connect(name, beginning, remote.transport()?, Garbage::default(), tasks).await
+        Self::connect(name, beginning, AnyTransport::new(remote.transport()?), Garbage::default(), tasks).await
     }
 
     /// A second connection to the same server, for clients of 2026-07-28. It ends with this one.
@@ -236,19 +237,17 @@ impl Upstream {
             other => other,
         };
         let legacy_sse = legacy_sse::LegacySse::open(remote).await.map_err(unreachable)?;
-        Self::connect(name, Beginning::Handshake, legacy_sse, Garbage::default(), tasks).await.map_err(unreachable)
+        let transport = AnyTransport::new(legacy_sse);
+        Self::connect(name, Beginning::Handshake, transport, Garbage::default(), tasks).await.map_err(unreachable)
     }
 
-    async fn connect<T>(
+    async fn connect(
         name: McpServerName,
         beginning: Beginning,
-        transport: T,
+        transport: AnyTransport,
         garbage: Garbage,
         tasks: &TaskTracker,
-    ) -> Result<Self, ConnectError>
-    where
-        T: Transport<RoleClient> + 'static,
-    {
+    ) -> Result<Self, ConnectError> {
         let wire = Arc::new(Wire::new(name));
         let interceptor = Interceptor::new(transport, Arc::clone(&wire));
         let asked = RequestForwarder::new(Arc::clone(&wire));

@@ -14,6 +14,7 @@ use rmcp::model::{
 use rmcp::transport::Transport;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::any_transport::{AnyTransport, TransportError};
 use super::calls::Marked;
 use super::wire::Wire;
 
@@ -26,8 +27,8 @@ const ASKED_MAX: usize = 256;
 
 /// A transport whose messages are looked at.
 #[derive(Debug)]
-pub(super) struct Interceptor<T> {
-    transport: T,
+pub(super) struct Interceptor {
+    transport: AnyTransport,
     wire: Arc<Wire>,
     room: Room,
     /// Room for the next request, before it is read: nothing that was read may be lost when the reading is interrupted.
@@ -68,15 +69,15 @@ impl Room {
     }
 }
 
-impl<T> Interceptor<T> {
-    pub(super) fn new(transport: T, wire: Arc<Wire>) -> Self {
+impl Interceptor {
+    pub(super) fn new(transport: AnyTransport, wire: Arc<Wire>) -> Self {
         let room = Room { free: Arc::new(Semaphore::new(ASKED_MAX)), taken: Mutex::default() };
         Self { transport, wire, room, reserved: None }
     }
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Interceptor<T> {
-    type Error = T::Error;
+impl Transport<RoleClient> for Interceptor {
+    type Error = TransportError;
 
     fn send(
         &mut self,
