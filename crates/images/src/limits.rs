@@ -34,8 +34,6 @@ pub(crate) const METADATA_BYTES_MAX: usize = 256 << 10;
 pub(crate) const CREDENTIALS_BYTES_MAX: u64 = 1 << 20;
 /// Largest answer of a server that gives tokens, and largest answer that only says what went wrong.
 pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Longest address that a registry can lead us to.
-pub(crate) const ADDRESS_BYTES_MAX: usize = 8 << 10;
 /// How often one question may be led elsewhere.
 pub(crate) const REDIRECTS_MAX: usize = 5;
 /// Attempts to download a blob.

@@ -4,7 +4,6 @@
 //! the registry and to its token server, over TLS or to this machine, and never into a message: of an error response
 //! only the code is shown.
 
-mod address;
 mod challenge;
 mod credentials;
 mod http;
@@ -12,17 +11,16 @@ mod http;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::http::{HeaderValue, Response, StatusCode, header};
+use ::http::{HeaderMap, HeaderValue, StatusCode, header};
 use box_core::public_address::{Reach, is_public};
 use box_core::{Error, ImageName, Progress, PullStep};
+use box_http_client::{Address, Client};
 use bytes::Bytes;
-use hyper::body::Incoming;
 use tokio::sync::{OnceCell, mpsc};
 
-use self::address::Address;
 use self::challenge::Challenge;
 pub(crate) use self::credentials::Credentials;
-use self::http::{Answer, Client};
+use self::http::Answer;
 use crate::blob::BlobWriter;
 use crate::digest::Digest;
 use crate::failure::Failure;
@@ -54,8 +52,8 @@ impl Registry {
         // Only loopback registries are used without TLS.
         let scheme = if name.is_loopback() { "http" } else { "https" };
         Ok(Self {
-            client: Client::default(),
-            place: Address::parse(&format!("{scheme}://{host}/v2/"))?,
+            client: http::client(),
+            place: http::address(None, &format!("{scheme}://{host}/v2/"))?,
             reach: if name.is_loopback() { Reach::Loopback } else { reach },
             found: OnceCell::new(),
             repository: name.repository().to_owned(),
@@ -114,15 +112,15 @@ impl Registry {
 
     /// Asks the registry, once more with a proof of who we are if it wants one.
     async fn ask(&self, path: &str, accept: Option<&'static str>) -> Result<Answer, Failure> {
-        let address = self.place.join(path)?;
+        let address = http::address(Some(&self.place), path)?;
         let shown = self.authorization.lock().await.clone();
         let answer = self.follow(address.clone(), shown.clone(), accept).await?;
-        if answer.response().status() != StatusCode::UNAUTHORIZED {
+        if answer.status() != StatusCode::UNAUTHORIZED {
             return checked(answer).await;
         }
         let mut authorization = self.authorization.lock().await;
         if *authorization == shown {
-            *authorization = Some(self.authorize(answer.response()).await?);
+            *authorization = Some(self.authorize(answer.headers()).await?);
         }
         let proof = authorization.clone();
         drop(authorization);
@@ -138,14 +136,14 @@ impl Registry {
     ) -> Result<Answer, Failure> {
         for _ in 0..=REDIRECTS_MAX {
             let found = self.resolve(&address).await?;
-            let proof = authorization.as_ref().filter(|_| address.is_same_place(&self.place));
-            let answer = self.client.get(&address, &found, proof, accept).await?;
-            if !answer.response().status().is_redirection() {
+            let proof = authorization.as_ref().filter(|_| address.is_same_origin(&self.place));
+            let answer = http::get(&self.client, &address, &found, proof, accept).await?;
+            if !answer.status().is_redirection() {
                 return Ok(answer);
             }
-            let location = answer.response().headers().get(header::LOCATION);
+            let location = answer.headers().get(header::LOCATION);
             let location = location.and_then(|location| location.to_str().ok()).unwrap_or_default();
-            address = address.join(location)?;
+            address = http::address(Some(&address), location)?;
         }
         Err("its registry leads from one address to the next without end".into())
     }
@@ -154,7 +152,7 @@ impl Registry {
     async fn resolve(&self, address: &Address) -> Result<Vec<SocketAddr>, Failure> {
         self.check(address)?;
         let own = self.found.get_or_try_init(|| http::resolve(&self.place, self.reach)).await?;
-        if address.is_same_place(&self.place) {
+        if address.is_same_origin(&self.place) {
             return Ok(own.clone());
         }
         // A registry on a private network names others there. One that is not there has no say about that network.
@@ -176,8 +174,8 @@ impl Registry {
     }
 
     /// Finds out what the registry wants to see.
-    async fn authorize(&self, asked: &Response<Incoming>) -> Result<HeaderValue, Failure> {
-        let challenges = asked.headers().get_all(header::WWW_AUTHENTICATE).iter().filter_map(Challenge::parse);
+    async fn authorize(&self, asked: &HeaderMap) -> Result<HeaderValue, Failure> {
+        let challenges = asked.get_all(header::WWW_AUTHENTICATE).iter().filter_map(Challenge::parse);
         let challenges: Vec<Challenge> = challenges.collect();
         if let Some(realm) = challenges.iter().find_map(Challenge::bearer) {
             return self.token(&realm.address(&self.repository)?).await;
@@ -192,9 +190,9 @@ impl Registry {
     async fn token(&self, address: &Address) -> Result<HeaderValue, Failure> {
         let found = self.resolve(address).await?;
         let proof = self.credentials.as_ref().map(Credentials::header).transpose()?;
-        let answer = self.client.get(address, &found, proof.as_ref(), None).await?;
-        if answer.response().status() != StatusCode::OK {
-            return Err(denied(&format!("{} gives no token for it ({})", address.host(), answer.response().status())));
+        let answer = http::get(&self.client, address, &found, proof.as_ref(), None).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(denied(&format!("{} gives no token for it ({})", address.host(), answer.status())));
         }
         let bytes = answer.read(ANSWER_BYTES_MAX as u64).await?;
         challenge::read_token(&bytes)
@@ -272,7 +270,7 @@ fn denied(reason: &str) -> Failure {
 
 /// Turns an answer that is none into the reason.
 async fn checked(answer: Answer) -> Result<Answer, Failure> {
-    let status = answer.response().status();
+    let status = answer.status();
     if status == StatusCode::OK {
         return Ok(answer);
     }

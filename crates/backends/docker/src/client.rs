@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bollard::Docker;
 use bollard::errors::Error as EngineError;
-use bollard::{API_DEFAULT_VERSION, Docker};
 use box_core::{Error, Result};
 use tokio::time::Instant;
 
 use crate::address::Endpoint;
 use crate::config::EngineKind;
+use crate::transport;
 
 /// How long an engine may take to begin its answer. Making a container on a busy machine can take tens of seconds.
 const ANSWER_SEC_MAX: u64 = 120;
@@ -40,17 +41,7 @@ impl Client {
     pub(crate) async fn connect(kind: EngineKind, endpoint: &Endpoint) -> Result<Self> {
         let Endpoint { address, source, .. } = endpoint;
         let unreachable = |error: EngineError| unavailable(kind, endpoint, &error);
-        // `connect_with_host` would use TLS for every `tcp://` address where DOCKER_TLS_VERIFY is set, even if it is empty.
-        let connected = match address.split_once("://").map(|(scheme, _)| scheme) {
-            Some("unix") => Docker::connect_with_unix(address, ANSWER_SEC_MAX, API_DEFAULT_VERSION),
-            Some("tcp" | "http") => Docker::connect_with_http(address, ANSWER_SEC_MAX, API_DEFAULT_VERSION),
-            Some("https") => connect_with_tls(endpoint),
-            _ => {
-                let allowed = "unix:///path/to.sock, tcp://host:port or https://host:port";
-                return Err(box_wire::Invalid::new("address", address, allowed).into());
-            }
-        };
-        let docker = connected.map_err(unreachable)?;
+        let docker = transport::connect(kind, endpoint, ANSWER_SEC_MAX)?;
         // For its version, Podman looks at all of its containers and waits for each that is busy. So that answer may take long, and
         // whether the engine is there at all is asked first.
         let pong = tokio::time::timeout(PING_TIME_MAX, docker.ping()).await;
@@ -104,13 +95,6 @@ impl Client {
     }
 }
 
-/// Over TLS, with the certificates that Docker's own programs would use.
-fn connect_with_tls(endpoint: &Endpoint) -> std::result::Result<Docker, EngineError> {
-    let certificates = endpoint.certificates.as_ref().ok_or(EngineError::NoHomePathError)?;
-    let [key, own, ca] = ["key.pem", "cert.pem", "ca.pem"].map(|name| certificates.join(name));
-    Docker::connect_with_ssl(&endpoint.address, &key, &own, &ca, ANSWER_SEC_MAX, API_DEFAULT_VERSION)
-}
-
 /// An engine that accepts connections and says nothing.
 fn silent(kind: EngineKind, address: &str) -> Error {
     Error::Unavailable {
@@ -128,7 +112,8 @@ pub(crate) fn status(error: &EngineError) -> Option<u16> {
     }
 }
 
-fn unavailable(kind: EngineKind, endpoint: &Endpoint, error: &EngineError) -> Error {
+/// An engine that cannot be reached.
+pub(crate) fn unavailable(kind: EngineKind, endpoint: &Endpoint, error: &EngineError) -> Error {
     let fix = match kind {
         EngineKind::Docker => "start dockerd, or set DOCKER_HOST or docker.address to where it listens",
         EngineKind::Podman => {
@@ -182,7 +167,8 @@ mod tests {
         let socket = directory.path().join("engine.sock");
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let address = format!("unix://{}", socket.display());
-        let docker = Docker::connect_with_unix(&address, ANSWER_SEC_MAX, API_DEFAULT_VERSION).unwrap();
+        let docker = Endpoint::new(&address, "a test");
+        let docker = transport::connect(EngineKind::Docker, &docker, ANSWER_SEC_MAX).unwrap();
         let client = Client {
             docker,
             address,

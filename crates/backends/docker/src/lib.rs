@@ -31,6 +31,7 @@ mod reference;
 mod remote;
 mod setup;
 mod tmpfs;
+mod transport;
 
 pub use backend::Engine;
 pub use box_core::PullPolicy;

@@ -1,41 +1,21 @@
-//! The client for HTTP: roots of this machine, no redirects, and bodies that have a limit.
+//! The client for HTTP, and bodies that have a limit.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use box_core::{Error, Result};
-use reqwest::{Response, redirect};
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use box_http_client::Pool;
+use reqwest::Response;
 
 use crate::failure::Failure;
 use crate::limits::{ANSWER_BYTES_MAX, CONNECT_TIMEOUT, POOL_IDLE_TIMEOUT};
 
-/// A client. It follows no redirect: keys would go along to wherever that leads.
+/// A client. A proxy of the network does not reach what is on this machine. And there a new connection costs less than the risk of
+/// one that the provider is just closing: what was sent over it cannot be sent again.
 pub(crate) fn client(is_local: bool) -> Result<reqwest::Client> {
-    let builder = reqwest::Client::builder()
-        .tls_backend_preconfigured(trust()?)
-        .redirect(redirect::Policy::none())
-        .connect_timeout(CONNECT_TIMEOUT)
-        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-        .user_agent(concat!("strongbox/", env!("CARGO_PKG_VERSION")));
-    // A proxy of the network does not reach what is on this machine. And there a new connection costs less than the risk of one
-    // that the provider is just closing: what was sent over it cannot be sent again.
-    let builder = if is_local { builder.no_proxy().pool_max_idle_per_host(0) } else { builder };
-    builder.build().map_err(|error| failed(&error.to_string()))
-}
-
-/// The roots that this machine trusts.
-fn trust() -> Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| failed(&error.to_string()))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-fn failed(reason: &str) -> Error {
-    Error::Setup { step: "http".to_owned(), reason: reason.to_owned() }
+    let idle = if is_local { Duration::ZERO } else { POOL_IDLE_TIMEOUT };
+    let pool = Pool { connect: CONNECT_TIMEOUT, idle: Some(idle), uses_proxies: !is_local, pinned: None };
+    let failed = |error: std::io::Error| Error::Setup { step: "http".to_owned(), reason: error.to_string() };
+    box_http_client::pooled(&pool).map_err(failed)
 }
 
 /// The whole body of an answer, unless it is too large.

@@ -2,23 +2,16 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use box_http_client::{Io, Tls};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
 
 use super::address::{Address, Network};
 use crate::fault::Fault;
 
 /// How long a server may take to accept a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A connection of bytes.
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// How long a server that was just started may take to lock its state directory, and then to listen.
 const LEASE_TIME: Duration = Duration::from_millis(250);
@@ -64,22 +57,13 @@ async fn connect(address: &Address) -> io::Result<Box<dyn Io>> {
         Address::Network(network) => {
             let stream = TcpStream::connect((network.host.as_str(), network.port)).await?;
             stream.set_nodelay(true)?;
-            if network.is_encrypted { encrypt(network, stream).await } else { Ok(Box::new(stream)) }
+            if network.is_encrypted {
+                Tls::of_machine()?.connect(&network.host, stream).await
+            } else {
+                Ok(Box::new(stream))
+            }
         }
     }
-}
-
-async fn encrypt(network: &Network, stream: TcpStream) -> io::Result<Box<dyn Io>> {
-    let name = ServerName::try_from(network.host.clone()).map_err(io::Error::other)?;
-    let mut roots = RootCertStore::empty();
-    // Certificates that cannot be read are left out; the connection then fails and says that the issuer is unknown.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
 }
 
 fn unreachable(address: &Address, error: &io::Error) -> Fault {

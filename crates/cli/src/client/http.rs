@@ -1,21 +1,18 @@
 //! Requests and their answers, over a connection of their own each.
 
+use box_http_client::{Body, Error, USER_AGENT};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Body, Incoming};
-use hyper_util::rt::TokioIo;
+use http::{Method, Request, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
 use super::{dial, failure};
 use crate::fault::Fault;
 
 /// Largest answer that is taken. A result of a command has at most two streams of a million characters.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// Somebody who asks one server.
 #[derive(Debug, Clone)]
@@ -56,12 +53,8 @@ impl Answer {
     }
 }
 
-/// The start of an answer, and the connection on which the rest comes.
-pub(crate) struct Opened {
-    /// Head of the answer.
-    pub(crate) response: Response<Incoming>,
-    _connection: AbortOnDropHandle<()>,
-}
+/// The start of an answer; the rest comes on its connection.
+pub(crate) type Opened = box_http_client::Answer;
 
 impl Client {
     /// Asks for something.
@@ -78,8 +71,8 @@ impl Client {
     pub(crate) async fn post_bytes(&self, path: &str, kind: &'static str, bytes: Vec<u8>) -> Result<Answer, Fault> {
         let mut request = self.request(Method::POST, path)?;
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-        *request.body_mut() = Full::from(bytes);
-        let answer = self.open(request).await?.read().await?;
+        *request.body_mut() = box_http_client::full(bytes);
+        let answer = read(self.open(request).await?).await?;
         if answer.status.is_success() { Ok(answer) } else { Err(failure::fault_of(&answer)) }
     }
 
@@ -97,73 +90,53 @@ impl Client {
         let mut request = self.request(method, path)?;
         if let Some(body) = body {
             request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            *request.body_mut() = Full::from(body.to_string());
+            *request.body_mut() = box_http_client::full(body.to_string());
         }
-        let answer = self.open(request).await?.read().await?;
+        let answer = read(self.open(request).await?).await?;
         if answer.status.is_success() { Ok(answer) } else { Err(failure::fault_of(&answer)) }
     }
 
     /// A request without a body, with everything that each needs.
-    pub(crate) fn request(&self, method: Method, path: &str) -> Result<Request<Full<Bytes>>, Fault> {
+    pub(crate) fn request(&self, method: Method, path: &str) -> Result<Request<Body>, Fault> {
         let host = self.address.host();
         let builder = Request::builder().method(method).uri(format!("{}{path}", self.address.prefix()));
-        let agent = concat!("strongbox/", env!("CARGO_PKG_VERSION"));
-        let mut builder = builder.header(header::HOST, host).header(header::USER_AGENT, agent);
+        let mut builder = builder.header(header::HOST, host).header(header::USER_AGENT, USER_AGENT);
         if let Some(token) = &self.token {
             builder = builder.header(header::AUTHORIZATION, token);
         }
-        builder.body(Full::default()).map_err(|error| Fault::new(format!("{path} cannot be asked for: {error}")))
+        builder
+            .body(box_http_client::empty())
+            .map_err(|error| Fault::new(format!("{path} cannot be asked for: {error}")))
     }
 
     /// Sends a request and waits for the head of its answer, which must be that of a success.
-    pub(crate) async fn open_well<B>(&self, request: Request<B>) -> Result<Opened, Fault>
-    where
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub(crate) async fn open_well(&self, request: Request<Body>) -> Result<Opened, Fault> {
         let opened = self.open(request).await?;
-        if opened.response.status().is_success() {
+        if opened.status().is_success() {
             return Ok(opened);
         }
-        Err(failure::fault_of(&opened.read().await?))
+        Err(failure::fault_of(&read(opened).await?))
     }
 
     /// Sends a request and waits for the head of its answer.
-    pub(crate) async fn open<B>(&self, request: Request<B>) -> Result<Opened, Fault>
-    where
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub(crate) async fn open(&self, request: Request<Body>) -> Result<Opened, Fault> {
         let stream = dial::dial(&self.address).await?;
-        let broken = |error: hyper::Error| {
+        box_http_client::send(stream, request).await.map_err(|error| {
             let fault = Fault::new(format!("the connection to {} broke: {error}", self.address)).code("unreachable");
             if error.is_parse() {
                 fault.hint("is this a strongbox server, and not one of https:// or http:// instead?")
             } else {
                 fault
             }
-        };
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // What goes wrong on the connection is told to whoever waits for the answer.
-        let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
-        let connection = AbortOnDropHandle::new(connection);
-        let response = sender.send_request(request).await.map_err(broken)?;
-        Ok(Opened { response, _connection: connection })
+        })
     }
 }
 
-impl Opened {
-    /// Waits for the rest.
-    pub(crate) async fn read(self) -> Result<Answer, Fault> {
-        let (head, body) = self.response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body =
-            body.map_err(|error| Fault::new(format!("the server's answer broke off: {error}")).code("unreachable"))?;
-        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
-    }
+/// Waits for the rest of an answer.
+pub(crate) async fn read(mut opened: Opened) -> Result<Answer, Fault> {
+    let broken = |error: Error| Fault::new(format!("the server's answer broke off: {error}")).code("unreachable");
+    let body = opened.read(ANSWER_BYTES_MAX, None).await.map_err(broken)?;
+    Ok(Answer { status: opened.status(), headers: opened.headers().clone(), body: body.into() })
 }
 
 /// The path of a session, or of something in it. Every part may hold any character.

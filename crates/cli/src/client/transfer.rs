@@ -3,10 +3,11 @@
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use box_http_client::Body;
 use bytes::{Buf, Bytes};
 use futures_util::stream;
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Body, Frame};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::mpsc;
 
@@ -67,16 +68,15 @@ pub(crate) async fn receive<T: Send + 'static>(
 
 /// Passes an answer on; an empty piece says that it was whole. Ends early when nobody takes it any more.
 async fn pour(mut opened: Opened, bar: &ProgressBar, sender: mpsc::Sender<io::Result<Bytes>>) {
-    while let Some(frame) = opened.response.body_mut().frame().await {
-        let piece = match frame.map(Frame::into_data) {
-            Ok(Ok(data)) if data.is_empty() => continue,
-            Ok(Ok(data)) => Ok(data),
-            // What follows the bytes says nothing.
-            Ok(Err(_)) => continue,
+    loop {
+        let piece = match opened.piece(None).await {
+            Ok(Some(data)) => Ok(data),
+            Ok(None) => break,
             Err(error) => Err(io::Error::other(format!("the server's answer broke off: {error}"))),
         };
         bar.inc(piece.as_ref().map_or(0, |data| data.len() as u64));
-        if sender.send(piece).await.is_err() {
+        let is_over = piece.is_err();
+        if sender.send(piece).await.is_err() || is_over {
             return;
         }
     }
@@ -135,7 +135,7 @@ impl FileError {
 pub(crate) fn body(
     bar: ProgressBar,
     work: impl FnOnce(&mut Outlet) -> io::Result<()> + Send + 'static,
-) -> (impl Body<Data = Bytes, Error = io::Error> + Send + 'static, FileError) {
+) -> (Body, FileError) {
     let (sender, pieces) = mpsc::channel(PIECES_WAITING_MAX);
     let error = FileError::default();
     let noted = error.clone();
@@ -150,11 +150,13 @@ pub(crate) fn body(
         let piece = pieces.recv().await?;
         Some((piece.map(Frame::data), pieces))
     });
-    (StreamBody::new(frames), error)
+    (box_http_client::body(StreamBody::new(frames)), error)
 }
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
+
     use super::*;
 
     fn inlet(pieces: Vec<io::Result<Bytes>>) -> Inlet {

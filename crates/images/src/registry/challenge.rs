@@ -3,8 +3,8 @@
 use http::HeaderValue;
 use serde::Deserialize;
 
-use super::address::Address;
 use crate::failure::Failure;
+use box_http_client::Address;
 
 /// Error codes of one response that are shown.
 const CODES_MAX: usize = 3;
@@ -73,7 +73,7 @@ impl Realm {
             text.push('=');
             text.push_str(&escaped(value));
         }
-        Address::parse(&text)
+        super::http::address(None, &text)
     }
 }
 

@@ -4,15 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use box_core::public_address::Reach;
+use box_http_client::Pool;
 use http::{HeaderName, HeaderValue};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::ConnectError;
 use crate::limits::HEADERS_MAX;
@@ -81,18 +79,13 @@ impl Remote {
         Ok(StreamableHttpClientTransport::with_client(self.client()?, config))
     }
 
-    /// A client that follows no redirect: our headers would go along to wherever that leads.
+    /// A client for requests to it.
     pub(super) fn client(&self) -> Result<reqwest::Client, ConnectError> {
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(trust()?)
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT);
-        let client = match &self.pinned {
-            // Another machine would look the name up again.
-            Some((host, addresses)) => client.resolve_to_addrs(host, addresses).no_proxy(),
-            None => client,
-        };
-        client.build().map_err(|error| ConnectError::Address(format!("no HTTP client could be made: {error}")))
+        // With a pinned address no proxy is used: it would resolve the name again.
+        let uses_proxies = self.pinned.is_none();
+        let pool = Pool { connect: CONNECT_TIMEOUT, idle: None, uses_proxies, pinned: self.pinned.clone() };
+        let failed = |error: io::Error| ConnectError::Address(format!("cannot make an HTTP client: {error}"));
+        box_http_client::pooled(&pool).map_err(failed)
     }
 }
 
@@ -114,16 +107,6 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), ConnectE
 
 fn refused(field: &str, allowed: &str) -> ConnectError {
     ConnectError::Address(format!("{field} is not usable; expected {allowed}"))
-}
-
-/// The roots that this machine trusts.
-fn trust() -> Result<ClientConfig, ConnectError> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let builder =
-        ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| ConnectError::Address(format!("TLS could not be set up: {error}")))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 #[cfg(test)]

@@ -82,19 +82,19 @@ async fn fetch(client: &Client, from: &BoxPath, path: &str, headers: HeaderMap) 
 }
 
 fn length(opened: &Opened) -> Option<u64> {
-    let length = opened.response.headers().get(header::CONTENT_LENGTH)?;
+    let length = opened.headers().get(header::CONTENT_LENGTH)?;
     length.to_str().ok()?.parse().ok()
 }
 
 async fn file(opened: Opened, mut partial: Partial, target: &Path) -> Result<u8, Fault> {
-    let continues = opened.response.status() == StatusCode::PARTIAL_CONTENT;
+    let continues = opened.status() == StatusCode::PARTIAL_CONTENT;
     let resumed = if continues { partial.resume() } else { None };
     if resumed.is_none() && partial.begun.is_some() {
         fault::say("the file has changed; its copy starts anew");
     }
     let mut file = match resumed {
         Some(file) => file.map_err(|error| Fault::new(error.to_string()))?,
-        None => partial.begin(opened.response.headers())?,
+        None => partial.begin(opened.headers())?,
     };
     let bar = progress(&target.display().to_string(), length(&opened));
     receive(opened, bar, move |inlet| match io::copy(inlet, &mut file) {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::client::archive::pack;
 use crate::client::copy_endpoint::{BoxPath, join, question};
-use crate::client::http::{Answer, Client};
+use crate::client::http::{Answer, Client, read};
 use crate::client::transfer::{Outlet, body, progress};
 use crate::fault::{self, Fault};
 
@@ -151,7 +151,7 @@ async fn put(
     if let Some(length) = length {
         request.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     }
-    let answered = async { client.open_well(request).await?.read().await }.await;
+    let answered = async { read(client.open_well(request).await?).await }.await;
     bar.finish_and_clear();
     answered.map_err(|fault| error.explain(fault))
 }

@@ -3,11 +3,10 @@
 use ::http::header::{ACCEPT, CONTENT_TYPE};
 use ::http::{HeaderValue, Method};
 use clap::Args;
-use http_body_util::Full;
 use serde_json::{Map, Value, json};
 
 use super::show;
-use crate::client::http::{Answer, Client, encoded};
+use crate::client::http::{Answer, Client, encoded, read};
 use crate::client::{ServerOptions, ask, failure, patiently};
 use crate::fault::Fault;
 use crate::listing;
@@ -136,9 +135,9 @@ impl Talk<'_> {
         }
         if let Some(message) = message {
             request.headers_mut().insert(CONTENT_TYPE, JSON);
-            *request.body_mut() = Full::from(message.to_string());
+            *request.body_mut() = box_http_client::full(message.to_string());
         }
-        self.client.open(request).await?.read().await
+        read(self.client.open(request).await?).await
     }
 }
 
