@@ -3,14 +3,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bollard::Docker;
 use bollard::errors::Error as EngineError;
+use bollard::{ClientVersion, Docker};
 use box_core::{Error, Result};
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::address::Endpoint;
 use crate::config::EngineKind;
-use crate::transport;
+use crate::models::{ContainerInspect, ImageInspect};
+use crate::transport::Transport;
 
 /// How long an engine may take to begin its answer. Making a container on a busy machine can take tens of seconds.
 const ANSWER_SEC_MAX: u64 = 120;
@@ -24,8 +26,9 @@ const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
 /// An engine that was reached.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    /// The connection; making copies of it costs nothing.
+    /// The client for everything that is not read; making copies of it costs nothing.
     pub(crate) docker: Docker,
+    transport: Arc<Transport>,
     /// Its address.
     pub(crate) address: String,
     /// The source of the address.
@@ -41,13 +44,21 @@ impl Client {
     pub(crate) async fn connect(kind: EngineKind, endpoint: &Endpoint) -> Result<Self> {
         let Endpoint { address, source, .. } = endpoint;
         let unreachable = |error: EngineError| unavailable(kind, endpoint, &error);
-        let docker = transport::connect(kind, endpoint, ANSWER_SEC_MAX)?;
+        let transport = Arc::new(Transport::of(kind, endpoint)?);
+        let docker = transport.docker(ANSWER_SEC_MAX).map_err(unreachable)?;
         // For its version, Podman looks at all of its containers and waits for each that is busy. So that answer may take long, and
         // whether the engine is there at all is asked first.
         let pong = tokio::time::timeout(PING_TIME_MAX, docker.ping()).await;
         pong.map_err(|_| silent(kind, address))?.map_err(unreachable)?;
         let docker = docker.negotiate_version().await.map_err(unreachable)?;
-        Ok(Self { docker, address: address.clone(), source: source.clone(), kind, silent_at: Arc::default() })
+        Ok(Self {
+            docker,
+            transport,
+            address: address.clone(),
+            source: source.clone(),
+            kind,
+            silent_at: Arc::default(),
+        })
     }
 
     /// Asks the engine whether it is there. A stopped one still accepts connections, so work that takes long begins with this.
@@ -65,6 +76,26 @@ impl Client {
                 Err(silent(self.kind, &self.address))
             }
         }
+    }
+
+    /// Reads an answer to `GET` of a path of the API. `models` says what is read; the rest of the answer is skipped.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> std::result::Result<T, EngineError> {
+        let ClientVersion { major_version, minor_version } = self.docker.client_version();
+        let asked = self.transport.get(format!("/v{major_version}.{minor_version}{path}"));
+        let answered = tokio::time::timeout(Duration::from_secs(ANSWER_SEC_MAX), asked).await;
+        let bytes = answered.map_err(|_| EngineError::RequestTimeoutError)??;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| EngineError::JsonDataError { message: format!("{path}: {error}"), column: error.column() })
+    }
+
+    /// What the engine knows of a container.
+    pub(crate) async fn inspect_container(&self, name: &str) -> std::result::Result<ContainerInspect, EngineError> {
+        self.get(&format!("/containers/{name}/json")).await
+    }
+
+    /// What the engine knows of an image.
+    pub(crate) async fn inspect_image(&self, name: &str) -> std::result::Result<ImageInspect, EngineError> {
+        self.get(&format!("/images/{name}/json")).await
     }
 
     /// Its address, and the source of that.
@@ -167,10 +198,12 @@ mod tests {
         let socket = directory.path().join("engine.sock");
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let address = format!("unix://{}", socket.display());
-        let docker = Endpoint::new(&address, "a test");
-        let docker = transport::connect(EngineKind::Docker, &docker, ANSWER_SEC_MAX).unwrap();
+        let transport = Transport::of(EngineKind::Docker, &Endpoint::new(&address, "a test")).unwrap();
+        let transport = Arc::new(transport);
+        let docker = transport.docker(ANSWER_SEC_MAX).unwrap();
         let client = Client {
             docker,
+            transport,
             address,
             source: "a test".to_owned(),
             kind: EngineKind::Docker,

@@ -5,7 +5,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use bollard::errors::Error as EngineError;
-use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::CreateContainerOptions;
 use box_core::mount_policy::privileged_files;
 use box_core::{BoxSpec, Dimension, Error, Grant, Guarantees, Persistence, Result};
@@ -24,6 +23,7 @@ use crate::facts::{Ids, Reach};
 use crate::guarantee::{self, Findings, Source, Wall};
 use crate::images::ImageFacts;
 use crate::live::{Lifeline, Link, LiveBox};
+use crate::models::ContainerInspect;
 use crate::network::Chosen;
 use crate::record::Record;
 use crate::reference;
@@ -284,8 +284,8 @@ pub(crate) async fn start(inner: &Inner, container: &str, image: &str) -> Result
     })
 }
 
-pub(crate) async fn inspect(inner: &Inner, container: &str) -> Result<ContainerInspectResponse> {
-    let inspected = inner.client.docker.inspect_container(container, None).await;
+pub(crate) async fn inspect(inner: &Inner, container: &str) -> Result<ContainerInspect> {
+    let inspected = inner.client.inspect_container(container).await;
     inspected.map_err(|error| inner.client.explain("container", &error))
 }
 

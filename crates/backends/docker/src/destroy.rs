@@ -119,7 +119,7 @@ pub(crate) async fn remove(client: &Client, container: &str) -> Result<()> {
 }
 
 async fn remove_by_name(client: &Client, name: &str, owner: &Owner<'_>) -> Result<()> {
-    let inspected = match client.docker.inspect_container(name, None).await {
+    let inspected = match client.inspect_container(name).await {
         Ok(inspected) => inspected,
         Err(error) if status(&error) == Some(404) => return Ok(()),
         Err(error) => return Err(client.explain("remove", &error)),

@@ -1,11 +1,11 @@
 //! Properties of an engine, queried once when it is opened.
 
-use bollard::models::SystemInfo;
 use box_core::{Account, Result};
 use box_wire::User;
 
 use crate::client::Client;
 use crate::config::{EngineKind, EngineSettings};
+use crate::models::SystemInfo;
 
 /// Runtimes under which a container has another kernel than we do: no descriptor can be handed to it, and nothing of it can be
 /// looked at from here.
@@ -55,7 +55,7 @@ pub(crate) enum Reach {
 impl EngineFacts {
     /// Asks the engine.
     pub(crate) async fn ask(client: &Client, settings: &EngineSettings) -> Result<Self> {
-        let info = client.docker.info().await.map_err(|error| client.explain("engine", &error))?;
+        let info = client.get("/info").await.map_err(|error| client.explain("engine", &error))?;
         Ok(Self::of(&info, settings, client.is_remote(), client.belongs_to_a_user()))
     }
 

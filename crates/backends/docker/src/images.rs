@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bollard::errors::Error as EngineError;
-use bollard::query_parameters::{CreateImageOptions, ImportImageOptions, ListImagesOptions, RemoveImageOptions};
+use bollard::query_parameters::{CreateImageOptions, ImportImageOptions, RemoveImageOptions};
 use box_core::{Error, ImageProgram, Progress, PullPolicy, PullStep, Result};
 use box_wire::GuestPath;
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use crate::client::{Client, status};
 use crate::config::EngineSettings;
 use crate::container;
+use crate::models::ImageSummary;
 use crate::reference;
 use box_core::image::Reference;
 
@@ -76,13 +77,13 @@ impl EngineImages {
 
     /// All images of the engine, by name.
     pub async fn ls(&self) -> Result<Vec<EngineImage>> {
-        let listed = self.client.docker.list_images(None::<ListImagesOptions>).await;
+        let listed = self.client.get::<Vec<ImageSummary>>("/images/json").await;
         let listed = listed.map_err(|error| self.client.explain("image", &error))?;
         let named = |name: &String| !name.contains("<none>");
         let mut images: Vec<EngineImage> = listed
             .into_iter()
             .map(|image| EngineImage {
-                names: image.repo_tags.into_iter().filter(named).collect(),
+                names: image.repo_tags.into_iter().flatten().filter(named).collect(),
                 id: image.id,
                 bytes: u64::try_from(image.size).unwrap_or(0),
             })
@@ -148,10 +149,10 @@ impl EngineImages {
             self.fetch(reference, |_| {}).await?;
         }
         let name = reference.to_string();
-        let found = match self.client.docker.inspect_image(&name).await {
+        let found = match self.client.inspect_image(&name).await {
             Err(error) if status(&error) == Some(404) && self.pull == PullPolicy::Missing => {
                 self.fetch(reference, |_| {}).await?;
-                self.client.docker.inspect_image(&name).await
+                self.client.inspect_image(&name).await
             }
             other => other,
         };
@@ -160,14 +161,15 @@ impl EngineImages {
             _ => self.client.explain("image", &error),
         })?;
         let config = image.config.unwrap_or_default();
-        let volumes = container::volumes_of(&name, &config.volumes.unwrap_or_default())?;
+        let volumes =
+            container::volumes_of(&name, &config.volumes.unwrap_or_default().into_keys().collect::<Vec<_>>())?;
         Ok(ImageFacts { volumes, has_healthcheck: config.healthcheck.is_some() })
     }
 
     /// The default program of a local image.
     pub(crate) async fn program(&self, reference: &Reference) -> Result<ImageProgram> {
         let name = reference.to_string();
-        let found = self.client.docker.inspect_image(&name).await;
+        let found = self.client.inspect_image(&name).await;
         let config = found.map_err(|error| self.client.explain("image", &error))?.config.unwrap_or_default();
         Ok(ImageProgram {
             entrypoint: config.entrypoint.unwrap_or_default(),
@@ -179,7 +181,7 @@ impl EngineImages {
 
     /// Whether the engine has an image.
     pub(crate) async fn has(&self, reference: &Reference) -> bool {
-        self.client.docker.inspect_image(&reference.to_string()).await.is_ok()
+        self.client.inspect_image(&reference.to_string()).await.is_ok()
     }
 
     async fn fetch(&self, reference: &Reference, progress: impl FnMut(PullProgress) + Send) -> Result<()> {

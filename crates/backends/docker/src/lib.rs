@@ -21,6 +21,7 @@ mod images;
 mod labels;
 mod live;
 mod memory;
+mod models;
 mod network;
 mod orphans;
 mod podman;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use bollard::models::{NetworkCreateRequest, NetworkInspect};
+use bollard::models::NetworkCreateRequest;
 use box_core::{Error, Network, Result};
 use box_host::network as host;
 
@@ -11,6 +11,7 @@ use crate::client::{Client, status};
 use crate::config::{EngineKind, EngineSettings};
 use crate::facts::EngineFacts;
 use crate::labels;
+use crate::models::NetworkInspect;
 
 /// Name of the network that is created if the operator names none.
 const DEFAULT_NAME: &str = "strongbox";
@@ -167,7 +168,7 @@ async fn bridge(client: &Client, name: &str, owner: Owner) -> Result<Chosen> {
 }
 
 async fn inspect(client: &Client, name: &str) -> Result<Option<NetworkInspect>> {
-    match client.docker.inspect_network(name, None).await {
+    match client.get(&format!("/networks/{name}")).await {
         Ok(found) => Ok(Some(found)),
         Err(error) if status(&error) == Some(404) => Ok(None),
         Err(error) => Err(client.explain("network", &error)),

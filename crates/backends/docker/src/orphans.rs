@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use bollard::models::ContainerSummary;
-use bollard::query_parameters::ListContainersOptions;
 use box_core::{Error, Result};
 use box_host::instance::{self, Instance};
 use box_host::record;
@@ -13,6 +11,7 @@ use futures_util::StreamExt;
 use crate::client::Client;
 use crate::destroy;
 use crate::labels::{self, Identity};
+use crate::models::ContainerSummary;
 use crate::record::Record;
 
 /// Containers that are removed at the same time.
@@ -91,9 +90,9 @@ async fn list_or_mend(client: &Client, records: &[Record]) -> Result<Vec<Contain
 async fn list(client: &Client) -> Result<Vec<ContainerSummary>> {
     let mut all: HashMap<String, ContainerSummary> = HashMap::new();
     for label in [labels::MARK, labels::BOX] {
-        let filters = HashMap::from([("label".to_owned(), vec![label.to_owned()])]);
-        let options = ListContainersOptions { all: true, filters: Some(filters), ..ListContainersOptions::default() };
-        let listed = client.docker.list_containers(Some(options)).await;
+        // {"label":["LABEL"]}, encoded for a query. Our labels need no encoding.
+        let filters = format!("%7B%22label%22%3A%5B%22{label}%22%5D%7D");
+        let listed = client.get::<Vec<ContainerSummary>>(&format!("/containers/json?all=true&filters={filters}")).await;
         let listed = listed.map_err(|error| client.explain("orphans", &error))?;
         all.extend(listed.into_iter().filter_map(|container| Some((container.id.clone()?, container))));
     }

@@ -12,7 +12,7 @@ use bollard::errors::Error as EngineError;
 use bollard::exec::{StartExecOptions, StartExecResults};
 use bollard::models::{ContainerCreateBody, ExecConfig, HostConfig, Mount, MountType, VolumeCreateRequest};
 use bollard::query_parameters::{
-    AttachContainerOptions, ContainerArchiveInfoOptions, CreateContainerOptions, StatsOptions, UploadToContainerOptions,
+    AttachContainerOptions, ContainerArchiveInfoOptions, CreateContainerOptions, UploadToContainerOptions,
 };
 use box_core::{AgentStream, BoxSpec, Error, Persistence, Result, Stats};
 use box_host::{record, standard};
@@ -31,6 +31,7 @@ use crate::container::{self, AGENT, AgentTransport, ContainerInputs, HOME, JOURN
 use crate::create::{self, CreatedBox, Prepared};
 use crate::guarantee::{self, Findings, Source, Wall};
 use crate::live::{Lifeline, Link, LiveBox};
+use crate::models::ContainerStats;
 use crate::record::Record;
 use crate::tmpfs::Size;
 use crate::{destroy, drift, fault, labels, setup};
@@ -261,7 +262,7 @@ async fn lodge(streams: &mut Attached, told: &[u8]) -> Result<Verified> {
 
 /// Whether the engine says that a container runs.
 pub(crate) async fn is_running(client: &Client, container: &str) -> bool {
-    let inspected = client.docker.inspect_container(container, None).await;
+    let inspected = client.inspect_container(container).await;
     inspected.is_ok_and(|found| found.state.and_then(|state| state.running).unwrap_or(false))
 }
 
@@ -292,14 +293,11 @@ pub(crate) async fn dial(client: &Client, container: &str) -> Result<AgentStream
 
 /// The usage of a container, as the engine reports it.
 pub(crate) async fn stats(client: &Client, container: &str) -> Result<Stats> {
-    let options = StatsOptions { stream: false, one_shot: true };
-    let mut told = std::pin::pin!(client.docker.stats(container, Some(options)));
-    let told = match told.next().await {
-        Some(Ok(told)) => told,
-        Some(Err(error)) if status(&error) == Some(404) => return Err(destroy::gone("its container is gone")),
-        Some(Err(error)) => return Err(client.explain("stats", &error)),
-        None => return Ok(Stats::default()),
-    };
+    let told = client.get::<ContainerStats>(&format!("/containers/{container}/stats?stream=false&one-shot=true")).await;
+    let told = told.map_err(|error| match status(&error) {
+        Some(404) => destroy::gone("its container is gone"),
+        _ => client.explain("stats", &error),
+    })?;
     let cpu_us = told.cpu_stats.and_then(|cpu| cpu.cpu_usage?.total_usage).map(|nanoseconds| nanoseconds / 1000);
     let memory_bytes = told.memory_stats.and_then(|memory| memory.usage);
     let pids = told.pids_stats.and_then(|pids| pids.current).map(|count| count.saturating_sub(1));

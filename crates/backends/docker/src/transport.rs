@@ -5,63 +5,113 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bollard::errors::Error as EngineError;
-use bollard::{API_DEFAULT_VERSION, BollardRequest, Docker};
+use bollard::{API_DEFAULT_VERSION, Docker};
 use box_core::{Error, Result};
-use box_http_client::{ClientCertificate, Io, Tls, USER_AGENT};
-use hyper::body::Incoming;
+use box_http_client::{Answer, BoxError, ClientCertificate, Io, Tls, USER_AGENT};
+use bytes::Bytes;
+use hyper::Uri;
 use hyper::header::{self, HeaderValue};
-use hyper::{Response, Uri};
+use serde::Deserialize;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::Endpoint;
 use crate::client::unavailable;
 use crate::config::EngineKind;
 
+/// Most bytes of an answer: a list of all containers or images of an engine.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
 /// The port of engines without TLS and with it, where an address names none.
 const PORTS: (u16, u16) = (80, 443);
 
+/// How an engine is reached.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    place: Place,
+    /// What is sent as `Host`.
+    authority: String,
+}
+
 /// Where an engine listens.
 #[derive(Debug)]
-enum Transport {
+enum Place {
     Unix(PathBuf),
     Tcp { host: String, port: u16, tls: Option<Tls> },
 }
 
-/// A client for the engine at an address. Connects with the first request.
-pub(crate) fn connect(kind: EngineKind, endpoint: &Endpoint, answer_sec_max: u64) -> Result<Docker> {
-    let address = &endpoint.address;
-    let bad = || -> Error {
-        let allowed = "unix:///path/to.sock, tcp://host:port or https://host:port";
-        box_wire::Invalid::new("address", address, allowed).into()
-    };
-    let (transport, authority) = match address.split_once("://").ok_or_else(bad)? {
-        ("unix", path) => (Transport::Unix(path.into()), "localhost".to_owned()),
-        // TLS is for `https://` alone: DOCKER_TLS_VERIFY was read with the address.
-        ("tcp" | "http", rest) => Transport::tcp(rest, None).ok_or_else(bad)?,
-        ("https", rest) => {
-            let tls = endpoint.certificates.as_deref().map_or_else(|| Err(no_certificates()), with_certificates);
-            let tls = tls.map_err(|error| unavailable(kind, endpoint, &error.into()))?;
-            Transport::tcp(rest, Some(tls)).ok_or_else(bad)?
-        }
-        _ => return Err(bad()),
-    };
-    let transport = Arc::new(transport);
-    let send = move |request| send(Arc::clone(&transport), request);
-    let base = format!("http://{authority}");
-    let docker = Docker::connect_with_custom_transport(send, Some(base), answer_sec_max, API_DEFAULT_VERSION);
-    docker.map_err(|error| unavailable(kind, endpoint, &error))
-}
-
 impl Transport {
+    /// The way to an address. Nothing is connected yet.
+    pub(crate) fn of(kind: EngineKind, endpoint: &Endpoint) -> Result<Self> {
+        let address = &endpoint.address;
+        let bad = || -> Error {
+            let allowed = "unix:///path/to.sock, tcp://host:port or https://host:port";
+            box_wire::Invalid::new("address", address, allowed).into()
+        };
+        match address.split_once("://").ok_or_else(bad)? {
+            ("unix", path) => Ok(Self { place: Place::Unix(path.into()), authority: "localhost".to_owned() }),
+            // TLS is for `https://` alone: DOCKER_TLS_VERIFY was read with the address.
+            ("tcp" | "http", rest) => Self::tcp(rest, None).ok_or_else(bad),
+            ("https", rest) => {
+                let tls = endpoint.certificates.as_deref().map_or_else(|| Err(no_certificates()), with_certificates);
+                let tls = tls.map_err(|error| unavailable(kind, endpoint, &error.into()))?;
+                Self::tcp(rest, Some(tls)).ok_or_else(bad)
+            }
+            _ => Err(bad()),
+        }
+    }
+
+    /// A client that sends over it.
+    pub(crate) fn docker(self: &Arc<Self>, answer_sec_max: u64) -> std::result::Result<Docker, EngineError> {
+        let transport = Arc::clone(self);
+        let send = move |request| {
+            let transport = Arc::clone(&transport);
+            async move { Ok(transport.send(request).await?.into_response()) }
+        };
+        let base = format!("http://{}", self.authority);
+        Docker::connect_with_custom_transport(send, Some(base), answer_sec_max, API_DEFAULT_VERSION)
+    }
+
+    /// The body of the answer to `GET`; the engine's message of a refusal.
+    pub(crate) async fn get(&self, path: String) -> std::result::Result<Vec<u8>, EngineError> {
+        let request = hyper::Request::get(path).body(box_http_client::empty())?;
+        let mut answer = self.send(request).await?;
+        let read = answer.read(ANSWER_BYTES_MAX, None).await;
+        let bytes = read.map_err(io::Error::other)?;
+        if answer.status().is_success() {
+            return Ok(bytes);
+        }
+        let told = serde_json::from_slice::<Refusal>(&bytes).map(|refusal| refusal.message);
+        let message = told.unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into_owned());
+        Err(EngineError::DockerResponseServerError { status_code: answer.status().as_u16(), message })
+    }
+
+    async fn send<B>(&self, request: hyper::Request<B>) -> std::result::Result<Answer, EngineError>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let stream = self.place.connect().await?;
+        let (mut head, body) = request.into_parts();
+        if let Ok(host) = HeaderValue::from_str(&self.authority) {
+            head.headers.insert(header::HOST, host);
+        }
+        head.headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        head.uri = head.uri.path_and_query().map_or_else(Uri::default, |path| Uri::from(path.clone()));
+        let request = hyper::Request::from_parts(head, box_http_client::body(body));
+        Ok(box_http_client::send(stream, request).await?)
+    }
+
     /// A host, and perhaps a port, with what is sent as `Host`.
-    fn tcp(rest: &str, tls: Option<Tls>) -> Option<(Self, String)> {
+    fn tcp(rest: &str, tls: Option<Tls>) -> Option<Self> {
         let authority = rest.trim_end_matches('/');
         let uri: Uri = format!("http://{authority}/").parse().ok()?;
         let host = uri.host()?.trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(if tls.is_some() { PORTS.1 } else { PORTS.0 });
-        Some((Self::Tcp { host, port, tls }, authority.to_owned()))
+        Some(Self { place: Place::Tcp { host, port, tls }, authority: authority.to_owned() })
     }
+}
 
+impl Place {
     async fn connect(&self) -> io::Result<Box<dyn Io>> {
         match self {
             Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
@@ -90,19 +140,10 @@ fn no_certificates() -> io::Error {
     )
 }
 
-async fn send(
-    transport: Arc<Transport>,
-    request: BollardRequest,
-) -> std::result::Result<Response<Incoming>, EngineError> {
-    let stream = transport.connect().await?;
-    let (mut head, body) = request.into_parts();
-    if let Some(host) = head.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
-        head.headers.insert(header::HOST, host);
-    }
-    head.headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-    head.uri = head.uri.path_and_query().map_or_else(Uri::default, |path| Uri::from(path.clone()));
-    let request = hyper::Request::from_parts(head, box_http_client::body(body));
-    Ok(box_http_client::send(stream, request).await?.into_response())
+/// How an engine refuses.
+#[derive(Deserialize)]
+struct Refusal {
+    message: String,
 }
 
 #[cfg(test)]
@@ -112,7 +153,7 @@ mod tests {
     #[test]
     fn addresses_of_engines_are_parsed() {
         let tcp = |rest, tls| match Transport::tcp(rest, tls) {
-            Some((Transport::Tcp { host, port, .. }, authority)) => Some((host, port, authority)),
+            Some(Transport { place: Place::Tcp { host, port, .. }, authority }) => Some((host, port, authority)),
             _ => None,
         };
         let found = |host: &str, port, authority: &str| Some((host.to_owned(), port, authority.to_owned()));
@@ -125,10 +166,10 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_used_names_what_can() {
         for bad in ["", "engine", "ssh://engine", "tcp://", "npipe:////./pipe/docker"] {
-            let error = connect(EngineKind::Docker, &Endpoint::new(bad, "a test"), 1).unwrap_err();
+            let error = Transport::of(EngineKind::Docker, &Endpoint::new(bad, "a test")).unwrap_err();
             assert!(error.to_string().contains("unix:///path/to.sock"), "{bad}: {error}");
         }
-        let error = connect(EngineKind::Docker, &Endpoint::new("https://engine:2376", "a test"), 1).unwrap_err();
+        let error = Transport::of(EngineKind::Docker, &Endpoint::new("https://engine:2376", "a test")).unwrap_err();
         assert!(error.to_string().contains("certificates"), "{error}");
     }
 }

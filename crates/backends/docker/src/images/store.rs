@@ -56,7 +56,7 @@ impl ImageStore for EngineImages {
 impl EngineImages {
     async fn info(&self, name: &ImageName) -> Result<ImageInfo> {
         let name = name.to_string();
-        let found = self.client.docker.inspect_image(&name).await.map_err(|error| match status(&error) {
+        let found = self.client.inspect_image(&name).await.map_err(|error| match status(&error) {
             Some(404) => missing(&name),
             _ => self.client.explain("image", &error),
         })?;
