@@ -26,7 +26,7 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 61] = [
+const COMMANDS: [&[&str]; 62] = [
     &["run"],
     &["doctor"],
     &["backends"],
@@ -41,6 +41,7 @@ const COMMANDS: [&[&str]; 61] = [
     &["box"],
     &["config"],
     &["config", "show"],
+    &["config", "example"],
     &["config", "check"],
     &["token"],
     &["token", "create"],

@@ -1,14 +1,12 @@
 //! The configuration of where boxes live.
 
-use std::path::PathBuf;
-
 use box_core::BackendName;
 use box_core::backend::Pick;
-use box_docker::{EngineSettings, OnDrift, PullPolicy};
+use box_docker::EngineSettings;
 use box_e2b::{E2bSettings, Secret};
 use serde::{Deserialize, Deserializer};
 
-use super::Config;
+use super::schema::{Config, E2bBackendTable, EngineTable};
 
 /// Which backend is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,20 +31,6 @@ impl<'de> Deserialize<'de> for BackendRequest {
     }
 }
 
-/// How an engine is used.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct EngineTable {
-    pub(crate) address: Option<String>,
-    pub(crate) image: String,
-    pub(crate) runtime: Option<String>,
-    pub(crate) pull: PullPolicy,
-    pub(crate) pull_timeout_sec: u64,
-    pub(crate) network: Option<String>,
-    pub(crate) pool_size: usize,
-    pub(crate) on_drift: OnDrift,
-}
-
 impl EngineTable {
     /// As the engine is told.
     pub(crate) fn settings(&self) -> EngineSettings {
@@ -54,26 +38,6 @@ impl EngineTable {
         let settings = EngineSettings::default();
         EngineSettings { address, image, runtime, pull, pull_timeout_sec, network, pool_size, on_drift, ..settings }
     }
-}
-
-/// How nsjail is used.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NsjailTable {
-    pub(crate) program: Option<PathBuf>,
-}
-
-/// How E2B is used.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct E2bBackendTable {
-    #[serde(default, deserialize_with = "secret")]
-    pub(crate) api_key: Option<Secret>,
-    pub(crate) api_url: Option<String>,
-    pub(crate) sandbox_url: Option<String>,
-    pub(crate) domain: String,
-    pub(crate) template: String,
-    pub(crate) lifetime_sec: u64,
 }
 
 impl E2bBackendTable {
@@ -84,7 +48,8 @@ impl E2bBackendTable {
     }
 }
 
-fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
+/// A secret as the file has it.
+pub(super) fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.map(Secret::new))
 }
 

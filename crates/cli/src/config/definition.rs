@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::value::quoted;
@@ -14,7 +14,8 @@ const SECRET_FIELDS: [&str; 2] = ["env", "headers"];
 const HIDDEN: &str = "…";
 
 /// The definition of an MCP server, as JSON. What it means is known where servers are run.
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(from = "Map<String, Value>")]
 pub(crate) struct Definition {
     json: Map<String, Value>,
     /// Where it begins in the file.
@@ -58,6 +59,12 @@ fn without_secrets(fields: &Map<String, Value>) -> Map<String, Value> {
         (name.clone(), if is_secret { hide(value) } else { value.clone() })
     };
     fields.iter().map(field).collect()
+}
+
+impl From<Map<String, Value>> for Definition {
+    fn from(json: Map<String, Value>) -> Self {
+        Self::new(json, 0)
+    }
 }
 
 impl PartialEq for Definition {

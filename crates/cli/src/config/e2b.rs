@@ -1,29 +1,14 @@
 //! The configuration of the door for E2B's clients.
 
-use std::collections::BTreeMap;
-
 use box_core::store::TemplateBase;
 use door_e2b::E2bConfig;
 use serde::Deserialize;
 
-use super::Config;
+use super::schema::{Config, E2bTable};
 use crate::fault::Fault;
 
 /// Where snapshots and built templates are kept, below the state directory.
 const SAVED: &str = "e2b/templates";
-
-/// What E2B's clients may do.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct E2bTable {
-    pub(crate) enabled: bool,
-    pub(crate) domain: Option<String>,
-    pub(crate) default_timeout_sec: u64,
-    pub(crate) max_timeout_sec: u64,
-    pub(crate) volume_mb: u64,
-    pub(crate) saved_mb_max: u64,
-    pub(crate) templates: BTreeMap<String, TemplateTable>,
-}
 
 /// What a sandbox is made from.
 #[derive(Debug, Clone, Deserialize)]

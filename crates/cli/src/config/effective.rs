@@ -1,17 +1,13 @@
 //! The configuration with its meaning: what the parts of the server are given.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
-use box_core::audit::{AuditOptions, CommandText};
-use box_core::mcp::McpServerName;
+use box_core::audit::AuditOptions;
 use box_core::profile::{DraftProblem, ProfileDraft};
 use box_core::service::StopMode;
-use box_core::{BackendName, ImagePolicy, Profiles, PullPolicy, ServiceConfig};
-use box_host::network::{Method, Subnet};
+use box_core::{BackendName, ImagePolicy, Profiles, ServiceConfig};
 use box_images::ImagesConfig;
 use door_e2b::E2bConfig;
 use door_http::{ListenConfig, TlsFiles};
@@ -20,133 +16,13 @@ use door_rest::SkillsConfig;
 use serde::{Deserialize, Deserializer};
 
 use super::Settings;
-use super::backends::{BackendRequest, E2bBackendTable, EngineTable, NsjailTable};
-use super::e2b::E2bTable;
+use super::backends::BackendRequest;
+use super::key::KEYS;
+use super::kind::Kind;
+use super::schema::{AuditTable, Config, Tls};
+use super::value::Value;
 use crate::fault::Fault;
 use crate::serve::doors::DoorsConfig;
-
-/// The whole configuration. Its fields are the keys of the file.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Config {
-    pub(crate) enabled: bool,
-    pub(crate) backend: BackendRequest,
-    pub(crate) backend_order: Vec<BackendName>,
-    pub(crate) network_method: Option<Method>,
-    pub(crate) reserved: Vec<Subnet>,
-    #[serde(deserialize_with = "unless_none")]
-    pub(crate) listen: Option<SocketAddr>,
-    #[serde(deserialize_with = "unless_none")]
-    pub(crate) unix_socket: Option<PathBuf>,
-    pub(crate) state_dir: PathBuf,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) allowed_hosts: Vec<String>,
-    pub(crate) allowed_origins: Vec<String>,
-    pub(crate) session_ttl_sec: u64,
-    pub(crate) terminal_unattended_sec: u64,
-    pub(crate) max_sessions: usize,
-    pub(crate) max_managed_processes: usize,
-    pub(crate) output_limit_chars: usize,
-    pub(crate) journal_mb: u64,
-    pub(crate) journal_session_mb: u64,
-    pub(crate) journal_tenant_mb: u64,
-    pub(crate) tenant_share_percent: u64,
-    pub(crate) disk_reserve_mb: u64,
-    pub(crate) default_profile: String,
-    #[serde(deserialize_with = "profiles")]
-    pub(crate) profiles: Profiles,
-    pub(crate) session_template: String,
-    pub(crate) forced_session_template: String,
-    pub(crate) images: BTreeMap<String, String>,
-    pub(crate) allowed_images: Vec<String>,
-    pub(crate) image_pull: PullPolicy,
-    pub(crate) image_pull_timeout_sec: u64,
-    pub(crate) image_auth_file: Option<PathBuf>,
-    pub(crate) host_root: Option<PathBuf>,
-    pub(crate) default_workspace: Option<PathBuf>,
-    pub(crate) allowed_mount_roots: Vec<PathBuf>,
-    pub(crate) skills_root: PathBuf,
-    pub(crate) skills: SkillsTable,
-    pub(crate) workspace_quota_mb: u64,
-    pub(crate) langbot: LangBotTable,
-    pub(crate) e2b_door: E2bTable,
-    pub(crate) docker: EngineTable,
-    pub(crate) podman: EngineTable,
-    #[serde(default)]
-    pub(crate) nsjail: NsjailTable,
-    pub(crate) e2b: E2bBackendTable,
-    pub(crate) mcp: McpTable,
-    pub(crate) audit: Audit,
-    pub(crate) on_stop: OnStop,
-    pub(crate) log: String,
-}
-
-/// Where the certificate is.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Tls {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-}
-
-/// Where new skills may come from.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct SkillsTable {
-    pub(crate) allow_urls: bool,
-    pub(crate) allow_loopback_urls: bool,
-    pub(crate) checkout_roots: Vec<PathBuf>,
-}
-
-/// What LangBot's clients may do.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LangBotTable {
-    pub(crate) legacy: bool,
-    pub(crate) control_token_file: Option<PathBuf>,
-    pub(crate) allowed_mount_roots: Option<Vec<PathBuf>>,
-    pub(crate) backend_name: Option<String>,
-}
-
-/// MCP servers of the operator.
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct McpTable {
-    /// Whether there are MCP servers at all, these and those of callers.
-    pub(crate) enabled: bool,
-    /// Whether servers run on this machine itself where there is no backend.
-    pub(crate) host_fallback: bool,
-    /// Most that the servers of one box may keep when the box is gone; 0 = nothing is kept.
-    pub(crate) kept_mb: u64,
-    /// Whether changed tools are held until approved, for servers whose definition does not set it.
-    pub(crate) pin_tools: bool,
-    /// Definitions by name, secrets included.
-    pub(crate) servers: BTreeMap<McpServerName, serde_json::Value>,
-}
-
-impl std::fmt::Debug for McpTable {
-    /// Without the definitions, which hold secrets.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let servers: Vec<&McpServerName> = self.servers.keys().collect();
-        let mut shown = f.debug_struct("McpTable");
-        shown
-            .field("enabled", &self.enabled)
-            .field("host_fallback", &self.host_fallback)
-            .field("kept_mb", &self.kept_mb)
-            .field("pin_tools", &self.pin_tools);
-        shown.field("servers", &servers).finish()
-    }
-}
-
-/// What is kept of who did what.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Audit {
-    pub(crate) commands: CommandText,
-    pub(crate) file_mb: u64,
-    pub(crate) files: usize,
-    pub(crate) key_file: Option<PathBuf>,
-}
 
 /// What becomes of boxes when the server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -174,11 +50,12 @@ impl Settings {
     /// Gives the settings their meaning. Their values were checked one by one before.
     pub(crate) fn config(&self) -> Result<Config, Fault> {
         let mut root = serde_json::Map::new();
-        for (name, setting) in self.iter() {
-            let Some(setting) = setting else { continue };
-            let value = setting.value.revealed();
-            match name.split_once('.') {
-                None => drop(root.insert(name.to_owned(), value)),
+        for key in KEYS.iter() {
+            let Some(setting) = self.get(&key.name) else { continue };
+            let is_none = matches!(key.kind, Kind::Address | Kind::Socket) && setting.value == Value::text("none");
+            let value = if is_none { serde_json::Value::Null } else { setting.value.revealed() };
+            match key.name.split_once('.') {
+                None => drop(root.insert(key.name.clone(), value)),
                 Some((table, key)) => {
                     let table = root.entry(table).or_insert_with(|| serde_json::json!({}));
                     table[key] = value;
@@ -273,7 +150,7 @@ impl Config {
 
     /// How the audit log is kept.
     pub(crate) fn audit(&self) -> AuditOptions {
-        let Audit { commands, file_mb, files, .. } = self.audit;
+        let AuditTable { commands, file_mb, files, .. } = self.audit;
         AuditOptions { file_bytes_max: file_mb << 20, files_max: files, commands }
     }
 
@@ -284,19 +161,14 @@ impl Config {
 }
 
 /// The profiles of a table, which were checked when it was read.
-fn profiles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Profiles, D::Error> {
+pub(super) fn profiles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Profiles, D::Error> {
     let drafts = BTreeMap::<String, ProfileDraft>::deserialize(deserializer)?;
     let told =
         |problems: Vec<DraftProblem>| problems.into_iter().map(|problem| problem.reason).collect::<Vec<_>>().join("; ");
     Profiles::with_drafts(&drafts).map_err(|problems| serde::de::Error::custom(told(problems)))
 }
 
-fn unless_none<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    T: FromStr,
-    T::Err: std::fmt::Display,
-    D: Deserializer<'de>,
-{
-    let text = String::deserialize(deserializer)?;
-    if text == "none" { Ok(None) } else { text.parse().map(Some).map_err(serde::de::Error::custom) }
+/// The usual state directory of this user.
+pub(super) fn state_dir() -> Value {
+    Value::text(box_host::default_state_dir().to_string_lossy())
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::key::KEYS;
 use crate::fault::Fault;
 
-/// Variables that are not ours alone.
-const SHARED: [&str; 6] = ["XDG_CONFIG_HOME", "HOME", "E2B_API_KEY", "E2B_API_URL", "E2B_SANDBOX_URL", "E2B_DOMAIN"];
+/// Variables that tell where the file is.
+const PLACES: [&str; 2] = ["XDG_CONFIG_HOME", "HOME"];
 
 /// Variables by name.
 #[derive(Debug, Clone, Default)]
@@ -19,9 +20,10 @@ impl Environment {
     /// Those of this process that matter to us.
     pub(crate) fn of_process() -> Result<Self, Fault> {
         let mut variables = BTreeMap::new();
+        let is_shared = |name: &str| KEYS.iter().any(|key| key.shared_variable == Some(name));
         for (name, value) in std::env::vars_os() {
             let Some(name) = name.to_str() else { continue };
-            if !name.starts_with("STRONGBOX_") && !SHARED.contains(&name) {
+            if !name.starts_with("STRONGBOX_") && !PLACES.contains(&name) && !is_shared(name) {
                 continue;
             }
             let value = value.into_string().map_err(|_| Fault::new(format!("{name} is not valid UTF-8")))?;

@@ -10,9 +10,10 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::key::{KEYS, Key, Kind};
+use super::key::{KEYS, Key};
+use super::kind::Kind;
 use super::nearest::nearest;
-use super::value::Value;
+use super::value::{Table, Value};
 
 /// Largest file that is read. A configuration with a thousand images is a tenth of this.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -65,14 +66,13 @@ impl Reader<'_> {
             let full = format!("{prefix}{}", name.get_ref());
             let line = line_of(self.text, name.span().start);
             match (Key::find(&full), value.get_ref()) {
-                (Some(key), DeValue::Table(inner)) if matches!(key.kind, Kind::Profiles) => {
-                    self.profiles(key, inner, line);
-                }
-                (Some(key), DeValue::Table(inner)) if matches!(key.kind, Kind::McpServers) => {
-                    self.mcp_servers(key, inner, line);
-                }
-                (Some(key), DeValue::Table(inner)) if matches!(key.kind, Kind::Templates) => {
-                    self.templates(key, inner, line);
+                (Some(key), DeValue::Table(inner)) if key.kind.is_table() && !matches!(key.kind, Kind::Images) => {
+                    let value = match key.kind {
+                        Kind::Profiles => self.profiles(key, inner, line),
+                        Kind::McpServers => self.mcp_servers(key, inner, line),
+                        _ => self.templates(key, inner, line),
+                    };
+                    self.entries.extend(value.map(|value| (key, value, line)));
                 }
                 (Some(key), _) => self.entry(key, value, line),
                 (None, DeValue::Table(inner)) if is_table(&full) => self.table(&format!("{full}."), inner),
@@ -83,7 +83,7 @@ impl Reader<'_> {
     }
 
     fn entry(&mut self, key: &'static Key, value: &Spanned<DeValue<'_>>, line: usize) {
-        if let Some(value) = self.value(key.name, key.kind, value, line) {
+        if let Some(value) = self.value(&key.name, key.kind, value, line) {
             self.entries.push((key, value, line));
         }
     }
@@ -101,8 +101,56 @@ impl Reader<'_> {
         }
     }
 
+    /// Tables by their names, such as profiles. They are kept only if all are good.
+    fn named_tables<T>(
+        &mut self,
+        key: &Key,
+        table: &DeTable<'_>,
+        (line, max, what): (usize, usize, &str),
+        mut read: impl FnMut(&mut Self, &Named<'_>, &DeTable<'_>) -> Option<T>,
+    ) -> Option<BTreeMap<String, T>> {
+        let problems_before = self.problems.len();
+        if table.len() > max {
+            self.refuse(line, &format!("{} has {} {what}; there can be {max}", key.name, table.len()));
+            return None;
+        }
+        let mut tables = BTreeMap::new();
+        for (name, value) in table {
+            let (name, line) = (name.get_ref().as_ref(), line_of(self.text, name.span().start));
+            let full = format!("{}.{name}", key.name);
+            match value.get_ref() {
+                DeValue::Table(inner) => {
+                    let one = read(self, &Named { name, full: &full, line }, inner);
+                    tables.extend(one.map(|one| (name.to_owned(), one)));
+                }
+                _ => self.refuse(line, &format!("{full} is a table; write [{full}]")),
+            }
+        }
+        (self.problems.len() == problems_before).then_some(tables)
+    }
+
+    /// A table of known fields.
+    fn fields(&mut self, of: &Named<'_>, table: &DeTable<'_>, known: &[(&str, Kind)], what: &str) -> Table {
+        let mut fields = BTreeMap::new();
+        for (name, value) in table {
+            let (name, line) = (name.get_ref().as_ref(), line_of(self.text, name.span().start));
+            let full = format!("{}.{name}", of.full);
+            if let Some((_, kind)) = known.iter().find(|(known, _)| *known == name) {
+                fields.extend(self.value(&full, *kind, value, line).map(|value| (name.to_owned(), value)));
+                continue;
+            }
+            let names = || known.iter().map(|(name, _)| *name);
+            let hint = nearest(name, names()).map_or_else(
+                || format!("a {what} has {}", names().collect::<Vec<_>>().join(", ")),
+                |meant| format!("did you mean {meant}?"),
+            );
+            self.refuse(line, &format!("there is no key {full}; {hint}"));
+        }
+        Table { fields, line: of.line }
+    }
+
     fn unknown(&mut self, name: &str, line: usize) {
-        let meant = nearest(name, KEYS.iter().map(|key| key.name));
+        let meant = nearest(name, KEYS.iter().map(|key| key.name.as_str()));
         let hint = meant.map_or_else(
             || "`strongbox config show` lists the keys".to_owned(),
             |meant| match meant.split_once('.') {
@@ -116,6 +164,14 @@ impl Reader<'_> {
     fn refuse(&mut self, line: usize, reason: &str) {
         self.problems.push(format!("{}:{line}: {reason}", self.file));
     }
+}
+
+/// A table below another one.
+struct Named<'a> {
+    name: &'a str,
+    /// With the tables above it.
+    full: &'a str,
+    line: usize,
 }
 
 /// Whether some key is in a table of that name.
@@ -160,7 +216,7 @@ mod tests {
     fn every_type_is_read_with_its_line() {
         let text = "# words\nlisten = \"none\"\nmax_sessions = 1_0\nallowed_hosts = [\n  \"a\",\n]\n[audit]\nfiles = 0x10\n[images]\n\"a:1\" = \"dir:/x\"\n";
         let mut found: Vec<_> =
-            parse("f", text).unwrap().into_iter().map(|(key, value, line)| (line, key.name, value)).collect();
+            parse("f", text).unwrap().into_iter().map(|(key, value, line)| (line, key.name.as_str(), value)).collect();
         found.sort_by_key(|(line, ..)| *line);
         let named = Value::Named([("a:1".to_owned(), "dir:/x".to_owned())].into());
         let expected = [

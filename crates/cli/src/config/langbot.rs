@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use door_langbot::LangBotConfig;
 
-use super::effective::LangBotTable;
-use super::{Config, SOCKET, key};
+use super::schema::{Config, LangBotTable};
+use super::{SOCKET, kind};
 use crate::fault::Fault;
 
 /// What makes a good secret, in words.
@@ -31,7 +31,7 @@ impl Config {
     /// Moves the state elsewhere, and the socket with it. A socket that would have too long a name is left out.
     pub(crate) fn move_state(&mut self, state_dir: PathBuf) {
         let socket = state_dir.join(SOCKET);
-        let fits = socket.as_os_str().len() <= key::SOCKET_PATH_BYTES_MAX;
+        let fits = socket.as_os_str().len() <= kind::SOCKET_PATH_BYTES_MAX;
         self.unix_socket = self.unix_socket.take().and(fits.then_some(socket));
         self.state_dir = state_dir;
     }

@@ -7,11 +7,15 @@ mod definition;
 mod e2b;
 mod effective;
 mod environment;
+mod example;
 mod file;
+mod flags;
 mod host;
 mod key;
+mod kind;
 mod langbot;
 mod nearest;
+mod schema;
 mod show;
 mod value;
 
@@ -22,13 +26,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use crate::fault::Fault;
+use crate::listing;
 
 pub(crate) use self::backends::BackendRequest;
-pub(crate) use self::effective::{Config, OnStop};
+pub(crate) use self::effective::OnStop;
 pub(crate) use self::environment::Environment;
+pub(crate) use self::flags::{Flag, KeyFlags};
 pub(crate) use self::host::HostPlaces;
 use self::key::{KEYS, Key};
 pub(crate) use self::langbot::TOKEN_RULE;
+pub(crate) use self::schema::Config;
 use self::value::Value;
 
 /// The socket of a server, in its state directory.
@@ -42,6 +49,12 @@ const SKILLS: &str = "skills";
 pub(crate) enum ConfigVerb {
     /// Show every key with its value and where that came from
     Show(show::ShowOptions),
+    /// Print a file with every key, what it means and its default, all of it commented out
+    #[command(after_help = "\
+Examples:
+  Begin with a file that changes nothing:
+    strongbox config example > /etc/strongbox/config.toml")]
+    Example,
     /// Check a file without using it; exits with 125 when something is wrong, and tells all of it
     #[command(after_help = "\
 Examples:
@@ -57,6 +70,7 @@ Examples:
 pub(crate) fn main(verb: &ConfigVerb) -> Result<u8, Fault> {
     match verb {
         ConfigVerb::Show(options) => show::main(options),
+        ConfigVerb::Example => listing::write_out(example::file().as_bytes()),
         ConfigVerb::Check { file } => check::main(file),
     }
 }
@@ -82,27 +96,6 @@ impl PlaceOptions {
     /// The configuration that holds for this command.
     pub(crate) fn settings(&self, flags: &[Flag]) -> Result<Settings, Fault> {
         Settings::load(self.config.as_deref(), &Environment::of_process()?, flags)
-    }
-}
-
-/// A key that was set on the command line.
-#[derive(Debug, Clone)]
-pub(crate) struct Flag {
-    /// As it is typed.
-    name: &'static str,
-    /// The key.
-    key: &'static str,
-    /// What was typed.
-    text: String,
-}
-
-impl Flag {
-    /// The flags of a table that were typed.
-    pub(crate) fn given(table: &[(&'static str, &'static str, &Option<String>)]) -> Vec<Self> {
-        let flag = |(name, key, text): &(&'static str, &'static str, &Option<String>)| {
-            text.as_ref().map(|text| Self { name, key, text: text.clone() })
-        };
-        table.iter().filter_map(flag).collect()
     }
 }
 
@@ -181,7 +174,7 @@ impl Settings {
 
     /// All keys in order, with their settings.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, Option<&Setting>)> {
-        KEYS.iter().map(|key| (key.name, self.get(key.name)))
+        KEYS.iter().map(|key| (key.name.as_str(), self.get(&key.name)))
     }
 
     /// The file that was read, if there was one.
@@ -191,9 +184,9 @@ impl Settings {
 
     /// Keys whose value differs although a running server cannot take it over.
     pub(crate) fn needing_restart(&self, newer: &Self) -> Vec<&'static str> {
-        let value = |settings: &Self, key: &Key| settings.get(key.name).map(|setting| setting.value.clone());
-        let differs = |key: &&Key| !key.live && value(self, key) != value(newer, key);
-        KEYS.iter().filter(differs).map(|key| key.name).collect()
+        let value = |settings: &Self, key: &Key| settings.get(&key.name).map(|setting| setting.value.clone());
+        let differs = |key: &&'static Key| !key.live && value(self, key) != value(newer, key);
+        KEYS.iter().filter(differs).map(|key| key.name.as_str()).collect()
     }
 }
 
@@ -204,9 +197,9 @@ struct Loader {
 
 impl Loader {
     fn defaults(&mut self) {
-        for key in &KEYS {
+        for key in KEYS.iter() {
             if let Some(value) = key.default_value() {
-                self.by_key.insert(key.name, Setting { value, origin: Origin::Default });
+                self.by_key.insert(&key.name, Setting { value, origin: Origin::Default });
             }
         }
     }
@@ -215,7 +208,7 @@ impl Loader {
         match file::read(path) {
             Ok(entries) => {
                 let set = |(key, value, line): (&'static Key, _, _)| {
-                    (key.name, Setting { value, origin: Origin::File(path.to_owned(), line) })
+                    (key.name.as_str(), Setting { value, origin: Origin::File(path.to_owned(), line) })
                 };
                 self.by_key.extend(entries.into_iter().map(set));
             }
@@ -224,8 +217,8 @@ impl Loader {
     }
 
     fn environment(&mut self, environment: &Environment) {
-        for key in &KEYS {
-            for variable in key.variable().into_iter().chain(key.shared_variable().map(str::to_owned)) {
+        for key in KEYS.iter() {
+            for variable in key.variable().into_iter().chain(key.shared_variable.map(str::to_owned)) {
                 if let Some(text) = environment.get(&variable) {
                     self.text(key, text, Origin::Variable(variable));
                 }
@@ -243,7 +236,7 @@ impl Loader {
 
     fn text(&mut self, key: &'static Key, text: &str, origin: Origin) {
         match key.kind.read_text(text) {
-            Ok(value) => drop(self.by_key.insert(key.name, Setting { value, origin })),
+            Ok(value) => drop(self.by_key.insert(&key.name, Setting { value, origin })),
             Err(allowed) => {
                 let text = if key.is_secret() { "…" } else { text };
                 self.problems.push(format!("{origin}: {} = {text:?} is not allowed; use {allowed}", key.name));
@@ -258,7 +251,7 @@ impl Loader {
             let skills = Value::text(format!("{}/{SKILLS}", state_dir.trim_end_matches('/')));
             if !self.by_key.contains_key("unix_socket") {
                 if Key::find("unix_socket").is_some_and(|key| key.kind.check(&socket).is_err()) {
-                    let max = key::SOCKET_PATH_BYTES_MAX;
+                    let max = kind::SOCKET_PATH_BYTES_MAX;
                     self.problems
                         .push(format!("{socket} is too long for a socket (at most {max} bytes); set unix_socket"));
                 }

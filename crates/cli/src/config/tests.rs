@@ -192,40 +192,4 @@ fn a_server_that_runs_takes_some_keys_over_and_names_the_others() {
     assert_eq!(new.needing_restart(&new), [""; 0]);
 }
 
-/// Every line of the example that starts with `#` and no blank is a key with its default.
-#[test]
-fn the_example_file_lists_every_key_with_its_default() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/config.example.toml");
-    let example = std::fs::read_to_string(path).unwrap();
-    let uncomment = |line: &str| match line.strip_prefix('#') {
-        Some(rest) if !rest.is_empty() && !rest.starts_with(' ') => rest.to_owned(),
-        _ => line.to_owned(),
-    };
-    let text: String = example.lines().map(|line| uncomment(line) + "\n").collect();
-    let set: BTreeMap<_, _> =
-        file::parse("example", &text).unwrap().into_iter().map(|(key, value, _)| (key.name, value)).collect();
-    for key in &KEYS {
-        let shown = set.get(key.name).unwrap_or_else(|| panic!("{} is not in the example", key.name));
-        let default = match key.name {
-            // What an ordinary user has depends on the user; the example is the system's.
-            "state_dir" => Some(Value::text("/var/lib/strongbox")),
-            "unix_socket" => Some(Value::text("/var/lib/strongbox/strongbox.sock")),
-            _ => key.default_value(),
-        };
-        assert!(default.is_none() || default.as_ref() == Some(shown), "{}: {default:?} is shown as {shown}", key.name);
-    }
-}
-
-#[test]
-fn the_example_file_as_it_is_sets_nothing() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/config.example.toml");
-    assert_eq!(file::parse("example", &std::fs::read_to_string(path).unwrap()).unwrap().len(), 0);
-}
-
-#[test]
-fn the_documentation_names_every_key() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md")).unwrap();
-    for key in &KEYS {
-        assert!(text.contains(&format!("`{}`", key.name)), "{}", key.name);
-    }
-}
+mod generated;

@@ -68,6 +68,47 @@ impl Value {
     pub(crate) fn no_texts() -> Self {
         Self::Texts(Vec::new())
     }
+
+    /// No tables.
+    pub(crate) fn no_tables() -> Self {
+        Self::Tables(BTreeMap::new())
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Whole(number)
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Self {
+        Self::Whole(number as u64)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Self {
+        Self::Truth(truth)
+    }
+}
+
+impl<const COUNT: usize> From<[&str; COUNT]> for Value {
+    fn from(texts: [&str; COUNT]) -> Self {
+        Self::Texts(texts.map(str::to_owned).into())
+    }
 }
 
 impl fmt::Display for Value {

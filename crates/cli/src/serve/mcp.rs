@@ -59,8 +59,9 @@ impl Mcp {
 
 fn settings(config: &Config) -> SupervisorConfig {
     let kept = KeptPlace { path: config.state_dir.join(KEPT), quota_mb: config.mcp.kept_mb };
+    let servers = config.mcp.servers.iter().map(|(name, definition)| (name.clone(), definition.revealed()));
     SupervisorConfig {
-        servers: config.mcp.servers.clone(),
+        servers: servers.collect(),
         host_fallback: config.mcp.host_fallback,
         pin_tools: config.mcp.pin_tools,
         kept: Some(kept).filter(|kept| kept.quota_mb > 0),

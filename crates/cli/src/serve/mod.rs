@@ -17,7 +17,7 @@ use clap::Args;
 
 use self::log::LogFormat;
 use self::server::{Haste, Listening, Server};
-use crate::config::{Flag, OnStop, PlaceOptions, Settings};
+use crate::config::{KeyFlags, OnStop, PlaceOptions, Settings};
 use crate::fault::Fault;
 
 /// What can be typed.
@@ -39,25 +39,8 @@ comes back, one that is not persistent ends by itself: after its idle time when 
 else within 24 hours. SIGHUP reads the file again.
 Exit codes: 0 stopped as asked, 125 could not start or run, 128+N stopped at once by signal N.")]
 pub(crate) struct ServeOptions {
-    /// Address and port, or none; else 127.0.0.1:5410
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<String>,
-    /// Socket for this user's own commands, or none; else strongbox.sock in the state directory
-    #[arg(long, value_name = "PATH")]
-    unix_socket: Option<String>,
-    /// Certificate chain, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_certificate: Option<String>,
-    /// Private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    tls_key: Option<String>,
-    /// What becomes of boxes when the server stops: keep-all, keep-persistent or destroy-all; else keep-all
-    #[arg(long, value_name = "WHAT")]
-    on_stop: Option<String>,
-    /// What is logged, such as info or warn,box_native=debug; else info, and on a terminal only
-    /// warnings and what the server itself does
-    #[arg(long, value_name = "FILTER")]
-    log: Option<String>,
+    #[command(flatten)]
+    keys: KeyFlags,
     /// How the log on standard error is written
     #[arg(long, value_name = "text|json", default_value = "text", hide_possible_values = true)]
     log_format: LogFormat,
@@ -68,14 +51,7 @@ pub(crate) struct ServeOptions {
 impl ServeOptions {
     fn settings(&self) -> Result<Settings, Fault> {
         let mut flags = self.place.flags();
-        flags.extend(Flag::given(&[
-            ("--listen", "listen", &self.listen),
-            ("--unix-socket", "unix_socket", &self.unix_socket),
-            ("--tls-certificate", "tls.certificate", &self.tls_certificate),
-            ("--tls-key", "tls.key", &self.tls_key),
-            ("--on-stop", "on_stop", &self.on_stop),
-            ("--log", "log", &self.log),
-        ]));
+        flags.extend_from_slice(&self.keys.0);
         self.place.settings(&flags)
     }
 }

@@ -1,43 +1,28 @@
 //! MCP servers in the file: a table for each, kept as JSON. What is in it is read where servers are run.
 
-use std::collections::BTreeMap;
-
 use box_core::limits::MCP_SERVERS_MAX;
 use box_core::mcp::McpServerName;
 use serde_json::{Map, Number, Value as Json};
 use toml::de::{DeTable, DeValue};
 
-use super::{Reader, line_of};
+use super::Reader;
 use crate::config::definition::Definition;
 use crate::config::key::Key;
 use crate::config::value::Value;
 
 impl Reader<'_> {
-    /// Reads all servers. They are kept only if all are good.
-    pub(super) fn mcp_servers(&mut self, key: &'static Key, table: &DeTable<'_>, line: usize) {
-        let problems_before = self.problems.len();
-        let mut servers = BTreeMap::new();
-        if table.len() > MCP_SERVERS_MAX {
-            let reason = format!("{} has {} servers; there can be {MCP_SERVERS_MAX}", key.name, table.len());
-            return self.refuse(line, &reason);
-        }
-        for (name, value) in table {
-            let (name, line) = (name.get_ref().to_string(), line_of(self.text, name.span().start));
-            if let Err(invalid) = name.parse::<McpServerName>() {
-                self.refuse(line, &format!("mcp.servers.{name}: {invalid}"));
-                continue;
+    /// Reads all servers.
+    pub(super) fn mcp_servers(&mut self, key: &Key, table: &DeTable<'_>, line: usize) -> Option<Value> {
+        let bounds = (line, MCP_SERVERS_MAX, "servers");
+        let servers = self.named_tables(key, table, bounds, |reader, of, inner| {
+            let name = of.name.parse::<McpServerName>().map_err(|invalid| invalid.to_string());
+            match name.and_then(|_| fields(inner)) {
+                Ok(fields) => return Some(Definition::new(fields, of.line)),
+                Err(reason) => reader.refuse(of.line, &format!("{}: {reason}", of.full)),
             }
-            match value.get_ref() {
-                DeValue::Table(inner) => match fields(inner) {
-                    Ok(fields) => drop(servers.insert(name, Definition::new(fields, line))),
-                    Err(reason) => self.refuse(line, &format!("mcp.servers.{name}: {reason}")),
-                },
-                _ => self.refuse(line, &format!("mcp.servers.{name} is a table; write [mcp.servers.{name}]")),
-            }
-        }
-        if self.problems.len() == problems_before {
-            self.entries.push((key, Value::Definitions(servers), line));
-        }
+            None
+        });
+        servers.map(Value::Definitions)
     }
 }
 
@@ -98,7 +83,8 @@ mod tests {
         });
         let docs = json!({ "url": "https://a/mcp", "headers": { "Authorization": "Bearer sesame" } });
         let expected = [("docs", docs), ("time", time)].map(|(name, value)| (name.parse().unwrap(), value));
-        assert_eq!(mcp.servers, expected.into());
+        let servers = mcp.servers.iter().map(|(name, definition)| (name.clone(), definition.revealed()));
+        assert_eq!(servers.collect::<Vec<_>>(), expected);
         assert!(!format!("{mcp:?}").contains("sesame"), "{mcp:?}");
         let usual = load("").config().unwrap().mcp;
         assert!(usual.enabled && !usual.host_fallback && !usual.pin_tools && usual.servers.is_empty());
@@ -132,27 +118,5 @@ mod tests {
         let many: String = (0..=MCP_SERVERS_MAX).map(one).collect();
         let found = parse("f", &many).err().unwrap_or_default();
         assert!(found.len() == 1 && found[0].contains("257 servers; there can be 256"), "{found:?}");
-    }
-
-    #[test]
-    fn the_keys_are_in_the_example_and_in_the_documentation() {
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
-        let read = |path: &str| std::fs::read_to_string(format!("{root}{path}")).unwrap();
-        let (example, page) = (read("packaging/config.example.toml"), read("docs/config.md"));
-        let uncommented: String = example.lines().map(|line| uncomment(line) + "\n").collect();
-        let set = parse("example", &uncommented).unwrap();
-        for name in ["mcp.enabled", "mcp.host_fallback", "mcp.servers"] {
-            let (_, shown, _) = set.iter().find(|(key, ..)| key.name == name).unwrap();
-            assert_eq!(Some(shown), Key::find(name).unwrap().default_value().as_ref(), "{name}");
-            assert!(page.contains(&format!("`{name}`")), "{name}");
-        }
-        assert!(parse("example", &example).unwrap().is_empty(), "as it is it sets nothing");
-    }
-
-    fn uncomment(line: &str) -> String {
-        match line.strip_prefix('#') {
-            Some(rest) if !rest.is_empty() && !rest.starts_with(' ') => rest.to_owned(),
-            _ => line.to_owned(),
-        }
     }
 }

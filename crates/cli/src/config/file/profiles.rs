@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use box_core::limits;
 use box_core::profile::{ProfileDraft, Profiles, TIMEOUT_SEC_MAX};
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
 use super::{Reader, line_of};
-use crate::config::key::{BACKEND, Key, Kind};
-use crate::config::nearest::nearest;
+use crate::config::key::Key;
+use crate::config::kind::{BACKEND, ENTRIES_MAX, Kind};
 use crate::config::value::{Table, Value};
 
 /// What a profile can say. Bounds that need more than one value are held where profiles are completed.
@@ -37,51 +37,20 @@ const FIELDS: [(&str, Kind); 18] = [
 type Lines = BTreeMap<(String, Option<String>), usize>;
 
 impl Reader<'_> {
-    /// Reads all profiles. They are kept only if all are good: one may inherit from another.
-    pub(super) fn profiles(&mut self, key: &'static Key, table: &DeTable<'_>, line: usize) {
-        let problems_before = self.problems.len();
-        let (mut tables, mut lines) = (BTreeMap::new(), Lines::new());
-        for (name, value) in table {
-            let (name, line) = (name.get_ref().to_string(), line_of(self.text, name.span().start));
-            match value.get_ref() {
-                DeValue::Table(inner) => {
-                    let fields = self.profile(&name, inner, &mut lines);
-                    tables.insert(name.clone(), Table { fields, line });
-                }
-                _ => self.refuse(line, &format!("profiles.{name} is a table; write [profiles.{name}]")),
+    /// Reads all profiles. One may inherit from another.
+    pub(super) fn profiles(&mut self, key: &Key, table: &DeTable<'_>, line: usize) -> Option<Value> {
+        let mut lines = Lines::new();
+        let bounds = (line, ENTRIES_MAX, "profiles");
+        let tables = self.named_tables(key, table, bounds, |reader, of, inner| {
+            lines.insert((of.name.to_owned(), None), of.line);
+            for name in inner.keys() {
+                let line = line_of(reader.text, name.span().start);
+                lines.insert((of.name.to_owned(), Some(name.get_ref().to_string())), line);
             }
-            lines.insert((name, None), line);
-        }
-        if self.problems.len() == problems_before {
-            self.check_profiles(&tables, &lines);
-            self.entries.push((key, Value::Tables(tables), line));
-        }
-    }
-
-    fn profile(&mut self, profile: &str, table: &DeTable<'_>, lines: &mut Lines) -> BTreeMap<String, Value> {
-        let mut fields = BTreeMap::new();
-        for (name, value) in table {
-            let (name, line) = (name.get_ref().to_string(), line_of(self.text, name.span().start));
-            let full = format!("profiles.{profile}.{name}");
-            let Some((_, kind)) = FIELDS.iter().find(|(known, _)| *known == name) else {
-                self.unknown_field(&full, &name, line);
-                continue;
-            };
-            lines.insert((profile.to_owned(), Some(name.clone())), line);
-            if let Some(value) = self.value(&full, *kind, value, line) {
-                fields.insert(name, value);
-            }
-        }
-        fields
-    }
-
-    fn unknown_field(&mut self, full: &str, name: &str, line: usize) {
-        let names = || FIELDS.iter().map(|(name, _)| *name);
-        let hint = nearest(name, names()).map_or_else(
-            || format!("a profile has {}", names().collect::<Vec<_>>().join(", ")),
-            |meant| format!("did you mean {meant}?"),
-        );
-        self.refuse(line, &format!("there is no key {full}; {hint}"));
+            Some(reader.fields(of, inner, &FIELDS, "profile"))
+        })?;
+        self.check_profiles(&tables, &lines);
+        Some(Value::Tables(tables))
     }
 
     /// What is wrong with profiles only together, or only with the values that they inherit.
@@ -117,7 +86,7 @@ mod tests {
             locked = [\"cpus\", \"extra_mounts\"]\n[profiles.wide]\ncpus = 2\n";
         let entries = parse("f", text).unwrap();
         let [(key, Value::Tables(tables), 1)] = entries.as_slice() else { panic!("{entries:?}") };
-        assert_eq!((key.name, tables["strict"].fields.len()), ("profiles", FIELDS.len()));
+        assert_eq!((key.name.as_str(), tables["strict"].fields.len()), ("profiles", FIELDS.len()));
         assert_eq!((&tables["wide"].fields["cpus"], tables["wide"].line), (&Value::Whole(2), 20));
     }
 

@@ -1,14 +1,12 @@
 //! Templates of E2B's sandboxes in the file: a table for each, and every problem in it told with its line.
 
-use std::collections::BTreeMap;
-
 use box_core::limits;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
-use super::{Reader, line_of};
-use crate::config::key::{Key, Kind};
-use crate::config::nearest::nearest;
-use crate::config::value::{Table, Value};
+use super::Reader;
+use crate::config::key::Key;
+use crate::config::kind::{ENTRIES_MAX, Kind};
+use crate::config::value::Value;
 
 /// What a template can say. What it does not say is as its profile has it.
 const FIELDS: [(&str, Kind); 5] = [
@@ -19,51 +17,13 @@ const FIELDS: [(&str, Kind); 5] = [
     ("disk_mb", Kind::Whole(1, limits::DISK_MB_MAX)),
 ];
 
-/// Most templates.
-const TEMPLATES_MAX: usize = 1000;
-
 impl Reader<'_> {
-    /// Reads all templates. They are kept only if all are good.
-    pub(super) fn templates(&mut self, key: &'static Key, table: &DeTable<'_>, line: usize) {
-        let problems_before = self.problems.len();
-        let mut tables = BTreeMap::new();
-        if table.len() > TEMPLATES_MAX {
-            return self
-                .refuse(line, &format!("{} has {} templates; there can be {TEMPLATES_MAX}", key.name, table.len()));
-        }
-        for (name, value) in table {
-            let (name, line) = (name.get_ref().to_string(), line_of(self.text, name.span().start));
-            let full = format!("{}.{name}", key.name);
-            match value.get_ref() {
-                DeValue::Table(inner) => {
-                    let fields = self.template(&full, inner);
-                    tables.insert(name, Table { fields, line });
-                }
-                _ => self.refuse(line, &format!("{full} is a table; write [{full}]")),
-            }
-        }
-        if self.problems.len() == problems_before {
-            self.entries.push((key, Value::Tables(tables), line));
-        }
-    }
-
-    fn template(&mut self, template: &str, table: &DeTable<'_>) -> BTreeMap<String, Value> {
-        let mut fields = BTreeMap::new();
-        for (name, value) in table {
-            let (name, line) = (name.get_ref().to_string(), line_of(self.text, name.span().start));
-            let full = format!("{template}.{name}");
-            if let Some((_, kind)) = FIELDS.iter().find(|(known, _)| *known == name) {
-                fields.extend(self.value(&full, *kind, value, line).map(|value| (name, value)));
-                continue;
-            }
-            let names = || FIELDS.iter().map(|(name, _)| *name);
-            let hint = nearest(&name, names()).map_or_else(
-                || format!("a template has {}", names().collect::<Vec<_>>().join(", ")),
-                |meant| format!("did you mean {meant}?"),
-            );
-            self.refuse(line, &format!("there is no key {full}; {hint}"));
-        }
-        fields
+    /// Reads all templates.
+    pub(super) fn templates(&mut self, key: &Key, table: &DeTable<'_>, line: usize) -> Option<Value> {
+        let bounds = (line, ENTRIES_MAX, "templates");
+        let tables = self
+            .named_tables(key, table, bounds, |reader, of, inner| Some(reader.fields(of, inner, &FIELDS, "template")));
+        tables.map(Value::Tables)
     }
 }
 
