@@ -8,10 +8,8 @@ use crate::cargo;
 use crate::run;
 
 /// The tests that compare a file with the code it is made from, by the arguments of `cargo test`.
-const TESTS: [&[&str]; 2] = [
-    &["--package", "box-cli", "--bin", "strongbox"],
-    &["--package", "box-cli", "--test", "help"],
-];
+const TESTS: [&[&str]; 2] =
+    [&["--package", "box-cli", "--bin", "strongbox"], &["--package", "box-cli", "--test", "help"]];
 
 /// The verb.
 pub(crate) fn run() -> Result<ExitCode> {

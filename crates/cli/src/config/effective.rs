@@ -167,8 +167,3 @@ pub(super) fn profiles<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pro
         |problems: Vec<DraftProblem>| problems.into_iter().map(|problem| problem.reason).collect::<Vec<_>>().join("; ");
     Profiles::with_drafts(&drafts).map_err(|problems| serde::de::Error::custom(told(problems)))
 }
-
-/// The usual state directory of this user.
-pub(super) fn state_dir() -> Value {
-    Value::text(box_host::default_state_dir().to_string_lossy())
-}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::key::{KEYS, Key};
-use super::value::Value;
+use super::value::{Value, quoted};
 
 const HEADER: &str = "\
 # The configuration of `strongbox serve`. Every key is here with its default; remove the `#` before one to
@@ -49,17 +49,17 @@ pub(super) fn file() -> String {
 /// A key with its default; a table with what is in it.
 fn entry(text: &mut String, name: &str, key: &Key) {
     if !key.kind.is_table() {
-        let value = key.example.clone().or_else(|| key.default_value());
-        let _ = writeln!(text, "#{name} = {}", value.unwrap_or_else(|| Value::text("")));
+        let value = key.example.as_ref().or(key.default.as_ref());
+        let _ = writeln!(text, "#{name} = {}", value.map_or_else(String::new, Value::to_string));
         return;
     }
     for line in key.example_table.lines() {
         let _ = writeln!(text, "#   {line}");
     }
     let _ = writeln!(text, "#[{}]", key.name);
-    if let Some(Value::Named(entries)) = key.default_value() {
+    if let Some(Value::Named(entries)) = &key.default {
         for (name, meaning) in entries {
-            let _ = writeln!(text, "#{} = {}", Value::Text(name), Value::Text(meaning));
+            let _ = writeln!(text, "#{} = {}", quoted(name), quoted(meaning));
         }
     }
 }
@@ -68,7 +68,7 @@ fn entry(text: &mut String, name: &str, key: &Key) {
 fn explanation(key: &Key) -> String {
     match key.usual {
         Some(usual) => format!("{} By default {usual}.", key.doc),
-        None if key.default_value().is_none() => format!("{} No default.", key.doc),
+        None if key.default.is_none() => format!("{} No default.", key.doc),
         None => key.doc.clone(),
     }
 }
@@ -100,7 +100,7 @@ fn without_links(markdown: &str) -> String {
 
 /// What holds unless a key is set, in Markdown.
 pub(super) fn usual(key: &Key) -> Option<String> {
-    let value = || match key.default_value()? {
+    let value = || match key.default.as_ref()? {
         Value::Text(text) if text.is_empty() => None,
         Value::Text(text) => Some(format!("`{text}`")),
         Value::Tables(_) | Value::Definitions(_) => Some("none".to_owned()),

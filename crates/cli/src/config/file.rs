@@ -179,7 +179,7 @@ fn is_table(name: &str) -> bool {
     KEYS.iter().any(|key| key.name.split_once('.').is_some_and(|(table, _)| table == name))
 }
 
-/// The start of a value as it was written, on one line.
+/// The start of a value as written, on one line.
 fn shortened(written: &str) -> String {
     let line = written.lines().next().unwrap_or_default();
     let cut = line.chars().take(box_wire::limits::QUOTED_VALUE_CHARS_MAX).collect::<String>();

@@ -1,6 +1,7 @@
 //! The keys of the configuration, made from its structs: reading, checking, showing, variables, flags and documentation
 //! all follow from them.
 
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use super::kind::Kind;
@@ -33,7 +34,9 @@ pub(crate) struct Key {
     pub(crate) flag: Option<(&'static str, &'static str)>,
     /// The variable by which other programs know the same, and which wins.
     pub(crate) shared_variable: Option<&'static str>,
-    default: Option<fn() -> Value>,
+    /// What it is unless it is set. Certificates, where engines are and some keys of LangBot have no default; those of the
+    /// socket and the skills follow the state directory, and what concerns mounts the host root.
+    pub(crate) default: Option<Value>,
 }
 
 /// A key without a name yet.
@@ -53,9 +56,14 @@ pub(super) fn key(kind: Kind) -> Key {
     }
 }
 
-/// The keys of a table without a name yet.
-pub(super) fn table(keys: Vec<Key>) -> Vec<Key> {
-    keys
+/// A key that is true or false.
+pub(super) fn truth(default: bool) -> Key {
+    key(Kind::Truth).or(default)
+}
+
+/// A key that is a whole number.
+pub(super) fn whole(range: RangeInclusive<u64>) -> Key {
+    key(Kind::Whole(*range.start(), *range.end()))
 }
 
 impl Key {
@@ -65,8 +73,8 @@ impl Key {
     }
 
     /// With a default.
-    pub(super) fn or(self, value: fn() -> Value) -> Self {
-        Self { default: Some(value), ..self }
+    pub(super) fn or(self, value: impl Into<Value>) -> Self {
+        Self { default: Some(value.into()), ..self }
     }
 
     /// With words about what holds where it is not set.
@@ -109,12 +117,6 @@ impl Key {
     pub(crate) fn is_secret(&self) -> bool {
         matches!(self.kind, Kind::Secret)
     }
-
-    /// What it is unless it is set. Certificates, where engines are and some keys of LangBot have no default; those of the
-    /// socket and the skills follow the state directory, and what concerns mounts the host root.
-    pub(crate) fn default_value(&self) -> Option<Value> {
-        self.default.map(|default| default())
-    }
 }
 
 /// What stands behind a field: one key, or the keys of a table.
@@ -140,7 +142,7 @@ impl Entry for Vec<Key> {
 }
 
 /// Makes the structs of the configuration, and the keys of each. A field is `name: Type = key(KIND)…` or
-/// `name: Type = table(…)`; its doc comment is documentation for operators.
+/// `name: Type = Table::keys()`; its doc comment is documentation for operators.
 macro_rules! configuration {
     ($(
         $(#[$($of_struct:tt)*])*
@@ -184,8 +186,8 @@ mod tests {
     fn every_key_is_described_and_its_default_is_allowed() {
         for key in KEYS.iter() {
             assert!(key.doc.ends_with('.') && !key.doc.contains('\n'), "{key:?}");
-            let Some(value) = key.default_value() else { continue };
-            assert_eq!(key.kind.check(&value), Ok(()), "{}", key.name);
+            let Some(value) = &key.default else { continue };
+            assert_eq!(key.kind.check(value), Ok(()), "{}", key.name);
         }
     }
 

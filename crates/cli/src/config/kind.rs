@@ -67,7 +67,7 @@ pub(crate) enum Kind {
     EngineName,
     /// The address of a server on the web.
     Url,
-    /// What nobody is shown.
+    /// A text that is never shown.
     Secret,
     /// Yes or no.
     Truth,
@@ -105,8 +105,11 @@ impl Kind {
         Ok(value)
     }
 
-    /// Refuses what is not allowed, and then says what is.
+    /// Refuses a value that is not allowed, and then says what is.
     pub(crate) fn check(self, value: &Value) -> Result<(), String> {
+        let all = |texts: &[String], good: fn(&str) -> bool| {
+            texts.len() <= ENTRIES_MAX && texts.iter().all(|text| good(text))
+        };
         let good = match (self, value) {
             (Self::Address, Value::Text(text)) => text == "none" || text.parse::<SocketAddr>().is_ok(),
             (Self::Path, Value::Text(text)) => is_path(text),
@@ -119,14 +122,10 @@ impl Kind {
             (Self::Locks, Value::Texts(texts)) => texts.iter().all(|text| is_lock(text)),
             (Self::Template, Value::Text(text)) => is_template(text),
             (Self::Filter, Value::Text(text)) => text.parse::<tracing_subscriber::filter::Targets>().is_ok(),
-            (Self::Texts, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_word(text)),
-            (Self::Paths, Value::Texts(texts)) => texts.len() <= ENTRIES_MAX && texts.iter().all(|text| is_path(text)),
-            (Self::Networks, Value::Texts(texts)) => {
-                texts.len() <= ENTRIES_MAX && texts.iter().all(|text| text.parse::<Subnet>().is_ok())
-            }
-            (Self::ImageNames, Value::Texts(texts)) => {
-                texts.len() <= ENTRIES_MAX && texts.iter().all(|text| image::check_pattern(text))
-            }
+            (Self::Texts, Value::Texts(texts)) => all(texts, is_word),
+            (Self::Paths, Value::Texts(texts)) => all(texts, is_path),
+            (Self::Networks, Value::Texts(texts)) => all(texts, |text| text.parse::<Subnet>().is_ok()),
+            (Self::ImageNames, Value::Texts(texts)) => all(texts, image::check_pattern),
             (Self::Backends, Value::Texts(names)) => is_order(names),
             (Self::EngineAddress, Value::Text(text)) => is_engine_address(text),
             (Self::EngineName, Value::Text(text)) => is_engine_name(text),

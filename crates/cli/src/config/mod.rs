@@ -198,7 +198,7 @@ struct Loader {
 impl Loader {
     fn defaults(&mut self) {
         for key in KEYS.iter() {
-            if let Some(value) = key.default_value() {
+            if let Some(value) = key.default.clone() {
                 self.by_key.insert(&key.name, Setting { value, origin: Origin::Default });
             }
         }

@@ -56,23 +56,21 @@ fn as_text(settings: &Settings) -> String {
     for (name, setting) in settings.iter() {
         let value = setting.map_or_else(|| "not set".to_owned(), |setting| shown(name, &setting.value).to_string());
         let from = setting.map_or_else(|| "default".to_owned(), |setting| setting.origin.to_string());
-        match setting {
+        let tables = match setting {
             // One line for each, which is what the file has.
-            Some(Setting { value: Value::Tables(tables), origin: Origin::File(path, _) }) if !tables.is_empty() => {
-                for (inner, fields) in tables {
-                    let from = Origin::File(path.clone(), fields.line).to_string();
-                    table.row([format!("{name}.{inner}"), fields.to_string(), from]);
-                }
+            Some(Setting { value, origin: Origin::File(path, _) }) => {
+                let row = |(inner, fields, line)| {
+                    [format!("{name}.{inner}"), fields, Origin::File(path.clone(), line).to_string()]
+                };
+                value.tables().into_iter().map(row).collect()
             }
-            Some(Setting { value: Value::Definitions(servers), origin: Origin::File(path, _) })
-                if !servers.is_empty() =>
-            {
-                for (inner, definition) in servers {
-                    let from = Origin::File(path.clone(), definition.line).to_string();
-                    table.row([format!("{name}.{inner}"), definition.to_string(), from]);
-                }
-            }
-            _ => table.row([name.to_owned(), value, from]),
+            _ => Vec::new(),
+        };
+        if tables.is_empty() {
+            table.row([name.to_owned(), value, from]);
+        }
+        for row in tables {
+            table.row(row);
         }
     }
     let file = settings.file().map_or_else(|| "none".to_owned(), |path| path.display().to_string());

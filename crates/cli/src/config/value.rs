@@ -43,8 +43,7 @@ pub(crate) struct Table {
 impl fmt::Display for Table {
     /// As a file can have it on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entry = |(name, value): (&String, &Value)| format!("{name} = {value}");
-        write!(f, "{{{}}}", self.fields.iter().map(entry).collect::<Vec<_>>().join(", "))
+        table_of(f, &self.fields)
     }
 }
 
@@ -52,6 +51,19 @@ impl Value {
     /// A text.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
+    }
+
+    /// The tables in it, by name, as the file can have each on one line, and where each begins.
+    pub(crate) fn tables(&self) -> Vec<(&str, String, usize)> {
+        match self {
+            Self::Tables(tables) => {
+                tables.iter().map(|(name, table)| (&**name, table.to_string(), table.line)).collect()
+            }
+            Self::Definitions(servers) => {
+                servers.iter().map(|(name, one)| (&**name, one.to_string(), one.line)).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// All of it as JSON, with the secrets that are in it.
@@ -63,46 +75,25 @@ impl Value {
             other => serde_json::json!(other),
         }
     }
-
-    /// A list without entries.
-    pub(crate) fn no_texts() -> Self {
-        Self::Texts(Vec::new())
-    }
-
-    /// No tables.
-    pub(crate) fn no_tables() -> Self {
-        Self::Tables(BTreeMap::new())
-    }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::text(text)
-    }
+/// `From` of what a default is written as.
+macro_rules! from {
+    ($($type:ty: $value:ident => $made:expr),* $(,)?) => {$(
+        impl From<$type> for Value {
+            fn from($value: $type) -> Self {
+                $made
+            }
+        }
+    )*};
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Whole(number)
-    }
-}
-
-impl From<usize> for Value {
-    fn from(number: usize) -> Self {
-        Self::Whole(number as u64)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(truth: bool) -> Self {
-        Self::Truth(truth)
-    }
+from! {
+    &str: text => Self::text(text),
+    String: text => Self::Text(text),
+    u64: number => Self::Whole(number),
+    usize: number => Self::Whole(number as u64),
+    bool: truth => Self::Truth(truth),
 }
 
 impl<const COUNT: usize> From<[&str; COUNT]> for Value {
@@ -119,20 +110,20 @@ impl fmt::Display for Value {
             Self::Fraction(number) => number.fmt(f),
             Self::Truth(truth) => truth.fmt(f),
             Self::Texts(texts) => write!(f, "[{}]", texts.iter().map(quoted).collect::<Vec<_>>().join(", ")),
-            Self::Named(table) => {
-                let entry = |(name, value)| format!("{} = {}", quoted(name), quoted(value));
-                write!(f, "{{{}}}", table.iter().map(entry).collect::<Vec<_>>().join(", "))
-            }
-            Self::Tables(tables) => {
-                let entry = |(name, table)| format!("{name} = {table}");
-                write!(f, "{{{}}}", tables.iter().map(entry).collect::<Vec<_>>().join(", "))
-            }
-            Self::Definitions(servers) => {
-                let entry = |(name, definition)| format!("{name} = {definition}");
-                write!(f, "{{{}}}", servers.iter().map(entry).collect::<Vec<_>>().join(", "))
-            }
+            Self::Named(table) => table_of(f, table.iter().map(|(name, meaning)| (quoted(name), quoted(meaning)))),
+            Self::Tables(tables) => table_of(f, tables),
+            Self::Definitions(servers) => table_of(f, servers),
         }
     }
+}
+
+/// A table on one line.
+fn table_of(
+    f: &mut fmt::Formatter<'_>,
+    entries: impl IntoIterator<Item = (impl fmt::Display, impl fmt::Display)>,
+) -> fmt::Result {
+    let entries = entries.into_iter().map(|(name, value)| format!("{name} = {value}"));
+    write!(f, "{{{}}}", entries.collect::<Vec<_>>().join(", "))
 }
 
 /// A text in quotes.

@@ -56,9 +56,9 @@ fn the_example_file_lists_every_key_with_its_default() {
         file::parse("example", &text).unwrap().into_iter().map(|(key, value, _)| (&key.name, value)).collect();
     for key in KEYS.iter() {
         let shown = set.get(&key.name).unwrap_or_else(|| panic!("{} is not in the example", key.name));
-        assert!(key.example.is_none() || key.default_value().is_none() || key.name == "state_dir", "{}", key.name);
-        let default = key.example.clone().or_else(|| key.default_value());
-        assert_eq!(default.as_ref(), Some(shown), "{}", key.name);
+        assert!(key.example.is_none() || key.default.is_none() || key.name == "state_dir", "{}", key.name);
+        let default = key.example.as_ref().or(key.default.as_ref());
+        assert_eq!(default, Some(shown), "{}", key.name);
     }
 }
 
