@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use box_wire::{ExecId, GuestPath, Invalid, Program, User, WindowSize};
+use box_wire::{ExecId, GuestPath, Invalid, Program, Usage, User, WindowSize};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -231,6 +231,17 @@ pub struct Receipt {
     pub io_read_bytes: u64,
     /// Written to storage.
     pub io_write_bytes: u64,
+}
+
+impl From<Usage> for Receipt {
+    fn from(usage: Usage) -> Self {
+        Self {
+            cpu_ms: (usage.cpu_user_us + usage.cpu_system_us) / 1000,
+            memory_peak_bytes: usage.memory_peak_bytes,
+            io_read_bytes: usage.io_read_bytes,
+            io_write_bytes: usage.io_write_bytes,
+        }
+    }
 }
 
 /// A command that has ended, with what it said.

@@ -17,6 +17,7 @@ use crate::{BackendName, BoxSpec, Error, Floors, Image, Network, Persistence, Sy
 pub use account::Account;
 pub use draft::{DraftProblem, ProfileDraft};
 pub use registry::Profiles;
+pub(crate) use registry::locked_deadline_sec;
 pub use seconds::lax_seconds;
 
 /// Longest deadline that a profile can allow, as long as the agent takes.

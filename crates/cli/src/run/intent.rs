@@ -134,7 +134,7 @@ fn files(spec: &mut BoxSpec, options: &FileOptions, preset: &Preset) -> Result<(
         spec.persistence = Persistence::Disk;
     }
     let workspace = preset.choose(LockedField::HostPath, "--workspace", options.workspace.as_ref().map(Some), None)?;
-    if let Some((directory, mode)) = workspace.zip(preset.workspace_mode()) {
+    if let Some((directory, mode)) = workspace.zip(preset.profile.host_path_mode.mounted()) {
         spec.mounts.push(MountSpec {
             source: absolute("workspace", directory)?,
             target: WORKSPACE.parse()?,

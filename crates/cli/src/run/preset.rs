@@ -1,8 +1,8 @@
 //! The profile of a box that is made by hand. Whoever types is the operator, so what a profile locks is not overridden in
 //! silence: the flag is refused.
 
-use box_core::session::{HostPathMode, UnknownImage};
-use box_core::{Image, LockedField, MountMode, Profile};
+use box_core::session::UnknownImage;
+use box_core::{Image, LockedField, Profile};
 use box_wire::Invalid;
 
 use crate::config::{Config, PlaceOptions};
@@ -49,27 +49,14 @@ impl Preset {
         typed: Option<T>,
         own: T,
     ) -> Result<T, Fault> {
-        match typed {
-            Some(typed) if typed != own && self.profile.locks(field) => Err(self.refusal(field, flag)),
-            Some(typed) => Ok(typed),
-            None => Ok(own),
-        }
+        self.profile.choose(field, typed, own).map_err(|field| self.refusal(field, flag))
     }
 
     /// The deadline. A command that is typed has none, unless the profile locks it.
     pub(super) fn timeout_ms(&self, typed: Option<u64>) -> Result<Option<u64>, Fault> {
-        if !self.profile.locks(LockedField::TimeoutSec) {
-            return Ok(typed);
-        }
-        self.choose(LockedField::TimeoutSec, "--timeout", typed, self.profile.timeout_sec * 1000).map(Some)
-    }
-
-    /// What a box may do with its workspace; nothing when it gets none.
-    pub(super) fn workspace_mode(&self) -> Option<MountMode> {
-        match self.profile.host_path_mode {
-            HostPathMode::None => None,
-            HostPathMode::Ro => Some(MountMode::Ro),
-            HostPathMode::Rw => Some(MountMode::Rw),
+        match self.profile.locked_deadline_sec() {
+            Some(locked) => self.choose(LockedField::TimeoutSec, "--timeout", typed, locked * 1000).map(Some),
+            None => Ok(typed),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The profiles that there are: the built-in ones, and those of the operator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use box_wire::Invalid;
@@ -58,6 +58,29 @@ impl Profile {
     pub fn locks(&self, field: LockedField) -> bool {
         self.locked.contains(&field)
     }
+
+    /// What holds of a field: what is asked, else the profile's own. Asking for something else of a locked field is an error,
+    /// for callers that report it instead of going on without it.
+    pub fn choose<T: PartialEq>(&self, field: LockedField, asked: Option<T>, own: T) -> Result<T, LockedField> {
+        match asked {
+            Some(asked) if asked != own && self.locks(field) => Err(field),
+            asked => Ok(asked.unwrap_or(own)),
+        }
+    }
+
+    /// The deadline of every command, whatever it asks for, where `timeout_sec` is locked.
+    pub fn locked_deadline_sec(&self) -> Option<u64> {
+        locked_deadline_sec(&self.locked, self.timeout_sec, self.timeout_sec_max)
+    }
+}
+
+/// The deadline of every command where `timeout_sec` is locked: the usual one.
+pub(crate) fn locked_deadline_sec(
+    locked: &BTreeSet<LockedField>,
+    timeout_sec: u64,
+    timeout_sec_max: u64,
+) -> Option<u64> {
+    locked.contains(&LockedField::TimeoutSec).then(|| timeout_sec.min(timeout_sec_max))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::Reservation;
 use super::session::lock;
 use super::unattended::{Attached, Attendance};
 use crate::Error;
-use crate::call::{ExecInfo, ExecStatus, ProcessId, Receipt};
+use crate::call::{ExecInfo, ExecStatus, ProcessId};
 use crate::link::AttachedWriter;
 use crate::output::Clipped;
 use crate::quota::QuotaMoment;
@@ -243,12 +243,6 @@ impl Exec {
             Exit::Signal(signal) => (None, Some(signal)),
         };
         let usage = outcome.usage;
-        let receipt = Receipt {
-            cpu_ms: (usage.cpu_user_us + usage.cpu_system_us) / 1000,
-            memory_peak_bytes: usage.memory_peak_bytes,
-            io_read_bytes: usage.io_read_bytes,
-            io_write_bytes: usage.io_write_bytes,
-        };
         let info = ExecInfo {
             status: if outcome.timed_out { ExecStatus::TimedOut } else { ExecStatus::Completed },
             exit_code,
@@ -258,7 +252,7 @@ impl Exec {
             ended_at: Some(Timestamp::now()),
             stdout_bytes: record.stdout_bytes,
             stderr_bytes: record.stderr_bytes,
-            receipt: Some(receipt),
+            receipt: Some(usage.into()),
             ..self.running_info(&self.latest())
         };
         End::Told { info }

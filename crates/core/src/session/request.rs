@@ -348,7 +348,8 @@ pub(crate) fn check_ttl(ttl_sec: u64) -> Result<()> {
 }
 
 impl HostPathMode {
-    fn mounted(self) -> Option<MountMode> {
+    /// How a workspace is mounted; nothing where it is not.
+    pub fn mounted(self) -> Option<MountMode> {
         match self {
             Self::None => None,
             Self::Ro => Some(MountMode::Ro),

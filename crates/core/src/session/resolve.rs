@@ -8,7 +8,7 @@ use super::LeaseEnd;
 use super::request::{LoneMountPath, check_ttl};
 use super::{SessionConfig, SessionRequest};
 use crate::call::{ExecCall, ExecSpan};
-use crate::profile::{LockedField, TIMEOUT_SEC_MAX};
+use crate::profile::{LockedField, TIMEOUT_SEC_MAX, locked_deadline_sec};
 use crate::volumes::{self, VolumeDirectory};
 use crate::{Profile, Profiles, Result, ServiceConfig, TenantId, limits};
 
@@ -158,15 +158,14 @@ impl SessionConfig {
     /// The deadline of a command, whichever door starts it. None where only the life of the session bounds it.
     pub fn deadline_ms(&self, call: &ExecCall) -> Option<u64> {
         let longest_ms = self.longest_ms(call)?;
-        let is_locked = self.locked.contains(&LockedField::TimeoutSec);
-        Some(if is_locked { longest_ms } else { self.requested_ms(call).min(longest_ms) })
+        Some(if self.locked_deadline_sec().is_some() { longest_ms } else { self.requested_ms(call).min(longest_ms) })
     }
 
     /// The limit that a command's deadline has reached, with the fix: requesting more changes nothing.
     pub fn deadline_limit(&self, call: &ExecCall) -> Option<String> {
         let longest_ms = self.longest_ms(call).filter(|longest| self.deadline_ms(call) == Some(*longest))?;
         let (profile, seconds) = (&self.profile, longest_ms / 1000);
-        Some(if self.locked.contains(&LockedField::TimeoutSec) {
+        Some(if self.locked_deadline_sec().is_some() {
             format!("profile {profile} locks timeout_sec to {seconds}; make a session with another profile")
         } else if is_interactive(call) {
             format!("a terminal can have a deadline of at most {seconds} s; start one without a deadline")
@@ -182,11 +181,15 @@ impl SessionConfig {
         self.deadline_limit(call).filter(|_| is_cut)
     }
 
+    fn locked_deadline_sec(&self) -> Option<u64> {
+        locked_deadline_sec(&self.locked, self.timeout_sec, self.timeout_sec_max)
+    }
+
     /// The longest deadline that a command can have.
     fn longest_ms(&self, call: &ExecCall) -> Option<u64> {
         let has_own = call.timeout_ms.is_some();
-        let seconds = if self.locked.contains(&LockedField::TimeoutSec) {
-            self.timeout_sec.min(self.timeout_sec_max)
+        let seconds = if let Some(locked) = self.locked_deadline_sec() {
+            locked
         } else if call.span == ExecSpan::Output {
             (has_own || self.timeout_sec_max < TIMEOUT_SEC_MAX).then_some(self.timeout_sec_max)?
         } else if is_interactive(call) {
