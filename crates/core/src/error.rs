@@ -4,6 +4,7 @@ use box_wire::{FileError, FrameError, Invalid, Refusal};
 
 use crate::call::ProcessId;
 use crate::caller::Scope;
+use crate::code::CodeLanguage;
 use crate::guarantee::{Dimension, Level};
 use crate::mcp::McpError;
 use crate::quota::QuotaMoment;
@@ -122,6 +123,26 @@ pub enum Error {
         session: SessionId,
         /// As the caller wrote it.
         process: ProcessId,
+    },
+
+    /// There is no code context of that id.
+    #[error("session {session} has no code context {context:?}; list its contexts, or name a language instead")]
+    CodeContextNotFound {
+        /// The session.
+        session: SessionId,
+        /// As the caller wrote it, shortened.
+        context: String,
+    },
+
+    /// The box lacks the interpreter of a language.
+    #[error("{language} needs {needs} in the box: {reason}; use an image that has it, or install it")]
+    InterpreterMissing {
+        /// The language.
+        language: CodeLanguage,
+        /// Which program, from which version on.
+        needs: &'static str,
+        /// What was found instead.
+        reason: String,
     },
 
     /// Nothing takes connections on that port of the box.
@@ -299,6 +320,8 @@ impl Error {
             Self::SessionNotFound { .. } => "session_not_found",
             Self::ExecNotFound { .. } => "exec_not_found",
             Self::ProcessNotFound { .. } => "managed_process_not_found",
+            Self::CodeContextNotFound { .. } => "code_context_not_found",
+            Self::InterpreterMissing { .. } => "interpreter_missing",
             Self::PortClosed { .. } => "port_closed",
             Self::VolumeNotFound { .. } => "volume_not_found",
             Self::ToolNotFound { .. } => "tool_not_found",

@@ -5,6 +5,7 @@ pub mod backend;
 pub mod cached;
 pub mod call;
 pub mod caller;
+pub mod code;
 pub mod disk;
 pub mod environment;
 pub mod error;

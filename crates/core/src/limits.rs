@@ -189,3 +189,30 @@ pub const HOLD_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(2)
 pub const JOURNAL_PART: u64 = 32;
 /// A command may always keep so much of each stream.
 pub const JOURNAL_BYTES_MIN: u64 = 64 << 10;
+
+/// Longest code of one call.
+pub const CODE_BYTES_MAX: usize = 8 << 20;
+/// Code contexts of one session.
+pub const CODE_CONTEXTS_MAX: usize = 32;
+/// Queues of contexts that are kept while nothing waits in them.
+pub const CODE_QUEUES_MAX: usize = 1024;
+/// Bytes of each stream of a context that are kept until they are read.
+pub const CODE_JOURNAL_BYTES_MAX: u64 = 32 << 20;
+/// How long a context may take to start.
+pub const CODE_START_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+/// Cells of one context that run or wait.
+pub const CODE_CELLS_WAITING_MAX: usize = 16;
+/// How long a context may take to begin a cell that it was given.
+pub const CODE_BEGIN_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+/// Largest value that code displays, in all its forms. Programs of contexts know this number.
+pub const CODE_EVENT_BYTES_MAX: usize = 8 << 20;
+/// Values in one displayed value, counted at every depth.
+pub const CODE_EVENT_VALUES_MAX: usize = 1 << 19;
+/// Events of a call that wait for a caller who does not read.
+pub const CODE_EVENTS_WAITING_MAX: usize = 16;
+/// How long a cell may take to end after each way of interrupting it.
+pub const CODE_INTERRUPT_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+/// Bytes of all displayed values that one result carries.
+pub const CODE_RESULTS_BYTES_MAX: usize = 16 << 20;
+/// Displayed values that one result carries.
+pub const CODE_RESULTS_MAX: usize = 256;

@@ -1,10 +1,11 @@
 //! What callers can ask, one method each. Doors translate to these calls and do nothing else.
 //!
-//! The methods are in `sessions`, `execs`, `processes`, `file operations`, `ports`, `skills` and `mcp`; `session`, `exec` and `process` are what lives behind them. Everything
+//! The methods are in `sessions`, `execs`, `code`, `processes`, `file operations`, `ports`, `skills` and `mcp`; `session`, `exec` and `process` are what lives behind them. Everything
 //! that outlasts a call runs in a tracked task: a caller who hangs up leaves nothing half-made. No lock is held while anything
 //! is waited for.
 
 mod budget;
+mod code;
 mod exec;
 mod execs;
 mod file_ops;
@@ -58,6 +59,7 @@ use crate::{
 
 use budget::Budgets;
 pub use budget::{Buffered, Reservation, Resource, TenantLimit};
+pub use code::CodeRun;
 pub use file_ops::{FileBytes, FileCall, NO_INPUT};
 pub use files::{RootHelp, SessionFiles};
 pub use follow::Follow;
@@ -276,6 +278,8 @@ struct Inner {
     /// On which backends boxes of before are being looked for, or were.
     recoveries: Mutex<BTreeMap<BackendName, Recovery>>,
     started_at: Timestamp,
+    /// The queues of code contexts.
+    code_queues: code::ContextQueues,
     /// Where packages come from, if from anywhere.
     skills: OnceLock<Arc<dyn Skills>>,
     /// Who runs MCP servers, if anybody.
@@ -308,6 +312,7 @@ impl Service {
             surveys: Cached::new(limits::CAPABILITIES_AGE_MAX),
             recoveries: Mutex::default(),
             started_at: Timestamp::now(),
+            code_queues: code::ContextQueues::default(),
             skills: OnceLock::new(),
             mcp: OnceLock::new(),
         };

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::exec::Exec;
 use crate::call::{Cursor, ProcessCall, ProcessInfo, ProcessStatus};
+use crate::code::CodeLanguage;
 use crate::limits;
 use crate::session::SessionId;
 use crate::store::{ProcessRow, SessionKey};
@@ -55,6 +56,11 @@ impl Process {
 
     pub(super) fn is_running(&self) -> bool {
         self.state.borrow().exited_at.is_none()
+    }
+
+    /// Whether it is the process of a code context. It waits for cells, and that alone keeps no session.
+    pub(super) fn is_code_context(&self) -> bool {
+        CodeLanguage::of_arguments(&self.call.args).is_some()
     }
 
     pub(super) fn is_stopping(&self) -> bool {

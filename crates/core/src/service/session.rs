@@ -250,7 +250,7 @@ impl Session {
         self.with_config(|config| config.persistent)
             || self.users.load(Ordering::SeqCst) > 0
             || self.execs_running() > 0
-            || self.processes_running() > 0
+            || lock(&self.processes).values().any(|process| process.is_running() && !process.is_code_context())
     }
 
     fn expiry(&self) -> Timestamp {

@@ -55,7 +55,6 @@ pub(crate) struct E2b {
     directory: Directory,
     turns: Turns,
     meter: control::Meter,
-    cell_turns: Arc<interpreter::CellTurns>,
     snapshots: SnapshotStore,
     builds: builds::Builds,
 }
@@ -71,7 +70,6 @@ impl E2b {
             directory: Directory::new(store),
             turns: Turns::default(),
             meter: control::Meter::default(),
-            cell_turns: Arc::default(),
         }
     }
 
@@ -103,11 +101,6 @@ impl E2b {
     /// The templates that are being built.
     pub(crate) fn builds(&self) -> &builds::Builds {
         &self.builds
-    }
-
-    /// Whose turn it is in the contexts of sandboxes.
-    pub(crate) fn cell_turns(&self) -> &Arc<interpreter::CellTurns> {
-        &self.cell_turns
     }
 }
 

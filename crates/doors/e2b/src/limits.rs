@@ -91,23 +91,5 @@ pub(crate) const WATCHER_EVENT_BYTES: usize = 256;
 /// How long a watcher is kept that nobody asks.
 pub(crate) const WATCHER_SILENCE_MAX: Duration = Duration::from_hours(1);
 
-/// Contexts of one sandbox of the E2B door.
-pub(crate) const CONTEXTS_MAX: usize = 32;
-/// Contexts whose turns are remembered while nobody uses them.
-pub(crate) const CONTEXTS_REMEMBERED_MAX: usize = 1024;
-/// Output of a context that is kept until it is told, of each stream.
-pub(crate) const CONTEXT_JOURNAL_BYTES: u64 = 32 << 20;
-/// How long a context may take to start.
-pub(crate) const CONTEXT_START_TIME_MAX: Duration = Duration::from_secs(30);
-/// Cells of one context that run or wait.
-pub(crate) const CELLS_WAITING_MAX: usize = 16;
-/// How long a context may take to begin with a cell whose turn it is.
-pub(crate) const CELL_BEGIN_TIME_MAX: Duration = Duration::from_secs(10);
-/// Largest value that a cell shows, in all its forms. Programs of contexts know this number.
-pub(crate) const CELL_EVENT_BYTES_MAX: usize = 8 << 20;
-/// Values in one such value, counted at every depth.
-pub(crate) const CELL_EVENT_VALUES_MAX: usize = 1 << 19;
 /// How often a silent cell says that it lives. Clients expect it.
 pub(crate) const CELL_KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
-/// How long a cell may take to end after each way of asking it.
-pub(crate) const CELL_INTERRUPT_TIME_MAX: Duration = Duration::from_secs(2);

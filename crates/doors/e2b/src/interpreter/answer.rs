@@ -1,9 +1,10 @@
-//! What clients are told when nothing was run: a status and a sentence, as plain text.
+//! The answer when nothing was run: a status and a sentence, as plain text.
 
 use axum::response::{IntoResponse, Response};
+use box_core::Error;
+use box_wire::Invalid;
 use http::StatusCode;
 
-use super::language::Language;
 use crate::failure::E2bFailure;
 use door_http::failure::Failure;
 use door_http::observe::Verbatim;
@@ -24,33 +25,6 @@ impl Refused {
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
-
-    /// There is no such context.
-    pub(super) fn no_context(id: &str) -> Self {
-        let id: String = id.chars().take(64).collect();
-        Self::new(StatusCode::NOT_FOUND, format!("Context {id} not found"))
-    }
-
-    /// The box lacks what a language needs.
-    pub(super) fn needs(language: Language) -> Self {
-        let (name, needs) = (language.name(), language.needs());
-        Self::invalid(format!("{name} needs {needs} in the box; use a template or an image that has it"))
-    }
-
-    /// There are as many as there may be.
-    pub(super) fn too_many(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::TOO_MANY_REQUESTS, message)
-    }
-
-    /// It should be possible and is not.
-    pub(super) fn unavailable(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
-    }
-
-    /// What happened, in words.
-    pub(super) fn message(&self) -> &str {
-        &self.message
-    }
 }
 
 impl From<E2bFailure> for Refused {
@@ -59,9 +33,24 @@ impl From<E2bFailure> for Refused {
     }
 }
 
-impl From<box_core::Error> for Refused {
-    fn from(error: box_core::Error) -> Self {
-        E2bFailure::from(error).into()
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::CodeContextNotFound { context, .. } => {
+                Self::new(StatusCode::NOT_FOUND, format!("Context {context} not found"))
+            }
+            // What this protocol calls the field.
+            Error::Invalid(invalid) if invalid.field == "env" => {
+                E2bFailure::from(Error::Invalid(Invalid { field: "env_vars", ..invalid })).into()
+            }
+            error => E2bFailure::from(error).into(),
+        }
+    }
+}
+
+impl From<Invalid> for Refused {
+    fn from(invalid: Invalid) -> Self {
+        Error::from(invalid).into()
     }
 }
 

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
-use box_core::call::{Cursor, FollowEvent, StreamName};
+use crate::call::{Cursor, FollowEvent, StreamName};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-use super::event::Event;
-use super::language::{Cell, Language};
+use super::CodeEvent;
+use super::language::{Cell, CodeLanguage};
 use super::listener::Listener;
 
 const NONCE: &str = "0123456789abcdef";
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A context without a box.
 struct Program {
-    language: Language,
+    language: CodeLanguage,
     child: Child,
     stdin: ChildStdin,
     number: u64,
@@ -55,24 +55,35 @@ impl Came {
         (self.errors[0]["name"].as_str().unwrap(), self.errors[0]["value"].as_str().unwrap())
     }
 
-    fn add(&mut self, event: &Event) {
-        let value = serde_json::to_value(event).unwrap();
-        let kind = value["type"].as_str().unwrap().to_owned();
-        match kind.as_str() {
-            "stdout" => self.stdout.push_str(value["text"].as_str().unwrap()),
-            "stderr" => self.stderr.push_str(value["text"].as_str().unwrap()),
-            "result" => self.results.push(value),
-            "error" => self.errors.push(value),
-            _ => {}
-        }
-        if self.order.last() != Some(&kind) {
-            self.order.push(kind);
+    fn add(&mut self, event: &CodeEvent) {
+        let kind = match event {
+            CodeEvent::Started { .. } => "started",
+            CodeEvent::Output(output) if output.stream == StreamName::Stdout => {
+                self.stdout.push_str(&output.text);
+                "stdout"
+            }
+            CodeEvent::Output(output) => {
+                self.stderr.push_str(&output.text);
+                "stderr"
+            }
+            CodeEvent::Display(value) => {
+                self.results.push(serde_json::to_value(value).unwrap());
+                "result"
+            }
+            CodeEvent::Failed(error) => {
+                self.errors.push(serde_json::to_value(error).unwrap());
+                "error"
+            }
+            CodeEvent::Ended(_) => "ended",
+        };
+        if self.order.last().map(String::as_str) != Some(kind) {
+            self.order.push(kind.to_owned());
         }
     }
 }
 
 impl Program {
-    async fn start(language: Language) -> Self {
+    async fn start(language: CodeLanguage) -> Self {
         let (command, arguments) = language.launch(NONCE);
         let mut command = Command::new(command);
         command.args(arguments).process_group(0).kill_on_drop(true);
@@ -108,7 +119,7 @@ impl Program {
     async fn ask(&mut self, code: &str, env: &[(&str, &str)]) {
         self.number += 1;
         let env: BTreeMap<_, _> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(self.language.objection(code, &env), None);
+        assert_eq!(self.language.check(code, &env), Ok(()));
         let cell = Cell { number: self.number, code: code.to_owned(), env };
         self.stdin.write_all(&self.language.request(&cell)).await.unwrap();
     }

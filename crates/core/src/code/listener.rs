@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use box_core::call::{FollowEvent, StreamName};
+use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::event::{self, Event, Printed};
 use super::scanner::{Part, Scanner};
+use super::{CodeEvent, CodeOutput};
+use crate::call::{FollowEvent, StreamName};
 
 /// How long an unfinished line waits for its rest. Programs write a line in pieces, and a client should not see them.
 const LINE_WAIT: Duration = Duration::from_millis(20);
@@ -19,7 +20,7 @@ const STDERR_END_WAIT: Duration = Duration::from_secs(1);
 
 /// What is heard of one cell.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(crate) struct Listener {
     number: u64,
     stdout: Stream,
     stderr: Stream,
@@ -46,30 +47,30 @@ enum State {
 
 impl Listener {
     /// Listens for a cell of the context that has this nonce.
-    pub(super) fn new(number: u64, nonce: &str) -> Self {
+    pub(crate) fn new(number: u64, nonce: &str) -> Self {
         let stream = || Stream { scanner: Scanner::new(nonce), waiting: String::new(), state: State::Before };
         Self { number, stdout: stream(), stderr: stream(), due: None, returned: None }
     }
 
     /// Whether the cell has begun.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.stdout.state != State::Before
     }
 
     /// Whether everything of the cell was heard.
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         let late = |heard: Instant| heard.elapsed() >= STDERR_END_WAIT;
         self.returned.is_some_and(|(_, heard)| self.stderr.state == State::Behind || late(heard))
     }
 
     /// When there may be something to tell without anything new.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         let end = self.returned.map(|(_, heard)| heard + STDERR_END_WAIT);
         self.due.into_iter().chain(end).min()
     }
 
     /// What the context said or did.
-    pub(super) fn hear(&mut self, event: &FollowEvent) -> Vec<Event> {
+    pub(crate) fn hear(&mut self, event: &FollowEvent) -> Vec<CodeEvent> {
         let mut events = Vec::new();
         match event {
             FollowEvent::Output { stream, bytes, .. } => {
@@ -93,20 +94,20 @@ impl Listener {
     }
 
     /// Everything that waits.
-    pub(super) fn flush(&mut self) -> Vec<Event> {
+    pub(crate) fn flush(&mut self) -> Vec<CodeEvent> {
         let mut events = Vec::new();
         self.tell_waiting(&mut events);
         events
     }
 
     /// What the cell came to, once it is done.
-    pub(super) fn verdict(&mut self) -> Vec<Event> {
+    pub(crate) fn verdict(&mut self) -> Vec<CodeEvent> {
         let mut events = self.flush();
         match self.returned {
             None | Some((0, _)) => {}
-            Some((130, _)) => events.push(Event::failed("KeyboardInterrupt", "interrupted")),
+            Some((130, _)) => events.push(CodeEvent::failed("KeyboardInterrupt", "interrupted")),
             Some((status, _)) => {
-                events.push(Event::failed("ExitStatus", format!("the last command returned {status}")));
+                events.push(CodeEvent::failed("ExitStatus", format!("the last command returned {status}")));
             }
         }
         events
@@ -119,14 +120,14 @@ impl Listener {
         }
     }
 
-    fn part(&mut self, name: StreamName, part: Part, events: &mut Vec<Event>) {
+    fn part(&mut self, name: StreamName, part: Part, events: &mut Vec<CodeEvent>) {
         let (number, is_stdout) = (self.number, name == StreamName::Stdout);
         let stream = self.stream(name);
         match (part, stream.state) {
             (Part::Begin { number: of, count }, State::Before) if of == number => {
                 stream.state = State::Within;
                 if is_stdout {
-                    events.push(Event::NumberOfExecutions { execution_count: count });
+                    events.push(CodeEvent::Started { execution_count: count });
                 }
             }
             (Part::End { number: of, status }, State::Within) if of == number => {
@@ -138,7 +139,7 @@ impl Listener {
             (Part::Text(text), State::Within) => stream.waiting.push_str(&text),
             (Part::Event(json), State::Within) if is_stdout => {
                 self.tell_waiting(events);
-                events.extend(Event::reported(&json));
+                events.extend(CodeEvent::reported(&json));
             }
             // What comes between cells belongs to none.
             _ => {}
@@ -146,7 +147,7 @@ impl Listener {
     }
 
     /// Tells finished lines, and gives unfinished ones a moment.
-    fn wait_or_tell(&mut self, events: &mut Vec<Event>) {
+    fn wait_or_tell(&mut self, events: &mut Vec<CodeEvent>) {
         let unfinished = |stream: &Stream| !stream.waiting.is_empty() && !stream.waiting.ends_with('\n');
         let is_long = self.stdout.waiting.len() + self.stderr.waiting.len() > TEXT_BYTES_MAX;
         if !is_long && (unfinished(&self.stdout) || unfinished(&self.stderr)) {
@@ -156,13 +157,13 @@ impl Listener {
         }
     }
 
-    fn tell_waiting(&mut self, events: &mut Vec<Event>) {
+    fn tell_waiting(&mut self, events: &mut Vec<CodeEvent>) {
         self.due = None;
-        let timestamp = event::now();
-        let kinds = [(&mut self.stdout, Event::Stdout as fn(Printed) -> Event), (&mut self.stderr, Event::Stderr)];
-        for (stream, kind) in kinds {
-            if !stream.waiting.is_empty() {
-                events.push(kind(Printed { text: std::mem::take(&mut stream.waiting), timestamp }));
+        let at = Timestamp::now();
+        for (stream, state) in [(StreamName::Stdout, &mut self.stdout), (StreamName::Stderr, &mut self.stderr)] {
+            if !state.waiting.is_empty() {
+                let text = std::mem::take(&mut state.waiting);
+                events.push(CodeEvent::Output(CodeOutput { stream, text, at }));
             }
         }
     }
@@ -170,7 +171,7 @@ impl Listener {
 
 #[cfg(test)]
 mod tests {
-    use box_core::call::Cursor;
+    use crate::call::Cursor;
 
     use super::*;
 
@@ -181,13 +182,14 @@ mod tests {
         FollowEvent::Output { stream, bytes: text.into_bytes(), cursor: Cursor::default() }
     }
 
-    fn words(events: &[Event]) -> Vec<String> {
-        let word = |event: &Event| match event {
-            Event::Stdout(printed) => format!("out {:?}", printed.text),
-            Event::Stderr(printed) => format!("err {:?}", printed.text),
-            Event::NumberOfExecutions { execution_count } => format!("count {execution_count}"),
-            Event::Error(failed) => format!("error {}", failed.name),
-            other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
+    fn words(events: &[CodeEvent]) -> Vec<String> {
+        let word = |event: &CodeEvent| match event {
+            CodeEvent::Output(output) if output.stream == StreamName::Stdout => format!("out {:?}", output.text),
+            CodeEvent::Output(output) => format!("err {:?}", output.text),
+            CodeEvent::Started { execution_count } => format!("count {execution_count}"),
+            CodeEvent::Failed(failed) => format!("error {}", failed.name),
+            CodeEvent::Display(_) => "display".to_owned(),
+            CodeEvent::Ended(status) => format!("{status:?}"),
         };
         events.iter().map(word).collect()
     }
@@ -220,7 +222,7 @@ mod tests {
     async fn values_keep_their_place_in_the_text() {
         let mut listener = Listener::new(7, NONCE);
         let events = listener.hear(&said(StreamName::Stdout, "@b7 1\na@v{\"type\":\"result\"}\nb\n@e7 0\n"));
-        assert_eq!(words(&events), ["count 1", "out \"a\"", "Result", "out \"b\\n\""]);
+        assert_eq!(words(&events), ["count 1", "out \"a\"", "display", "out \"b\\n\""]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -247,6 +249,6 @@ mod tests {
         listener.hear(&said(StreamName::Stdout, "@b7 1\n"));
         let gap = FollowEvent::Gap { stream: StreamName::Stdout, bytes: 9, cursor: Cursor::default() };
         let events = listener.hear(&gap);
-        assert!(matches!(&events[..], [Event::Stderr(note)] if note.text.contains("9 bytes")), "{events:?}");
+        assert!(matches!(&events[..], [CodeEvent::Output(note)] if note.text.contains("9 bytes")), "{events:?}");
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 async fn node() -> Program {
-    Program::start(Language::JavaScript).await
+    Program::start(CodeLanguage::JavaScript).await
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn values_may_say_how_they_look() {
 
 #[tokio::test]
 async fn types_are_taken_away_where_node_can_and_explained_where_it_cannot() {
-    let mut node = Program::start(Language::TypeScript).await;
+    let mut node = Program::start(CodeLanguage::TypeScript).await;
     assert_eq!(node.run("const plain = 1; plain").await.text(), "1");
     let came = node.run("const typed: number = 2; typed").await;
     match came.errors.first() {

@@ -1,12 +1,13 @@
 //! The languages of contexts: how the program of each is started, and how it is asked to run a cell.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
 
+use box_wire::Invalid;
 use serde::Serialize;
-use serde_json::json;
 
-use super::line;
+use super::json_line::ascii_line;
 
 /// A word among the arguments of a context's process, by which it is known again.
 const MARK: &str = "strongbox-context";
@@ -27,10 +28,12 @@ const NODE_BOOT: &str = include_str!("programs/boot.js");
 const NODE: &str = include_str!("programs/kernel.js");
 const BASH: &str = include_str!("programs/kernel.sh");
 
-/// A language that cells can be written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Language {
+/// A language in which code can be run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CodeLanguage {
     /// By `python3`.
+    #[default]
     Python,
     /// By `node`.
     JavaScript,
@@ -42,30 +45,21 @@ pub(super) enum Language {
 
 /// One piece of code that is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cell {
+pub(crate) struct Cell {
     /// Never the same twice for a context.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// In the context's language.
-    pub(super) code: String,
+    pub(crate) code: String,
     /// Variables for this cell alone.
-    pub(super) env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
 }
 
-impl Language {
-    /// Those that there are.
-    pub(super) const ALL: [Self; 4] = [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
+impl CodeLanguage {
+    /// All languages.
+    pub const ALL: [Self; 4] = [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
 
-    /// A language by one of its names.
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        match name.to_ascii_lowercase().as_str() {
-            "js" => Some(Self::JavaScript),
-            "ts" => Some(Self::TypeScript),
-            name => Self::ALL.into_iter().find(|language| language.name() == name),
-        }
-    }
-
-    /// Its name in the protocol.
-    pub(super) fn name(self) -> &'static str {
+    /// Its name.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
             Self::JavaScript => "javascript",
@@ -75,7 +69,7 @@ impl Language {
     }
 
     /// What has to be in the box.
-    pub(super) fn needs(self) -> &'static str {
+    pub(crate) fn needs(self) -> &'static str {
         match self {
             Self::Python => "python3 (3.8 or later)",
             Self::JavaScript => "node (18 or later)",
@@ -85,7 +79,7 @@ impl Language {
     }
 
     /// The program of a context and its arguments. What it does comes in by its standard input, see [`Self::program`].
-    pub(super) fn launch(self, nonce: &str) -> (String, Vec<String>) {
+    pub(crate) fn launch(self, nonce: &str) -> (String, Vec<String>) {
         let (command, mut words) = match self {
             Self::Python => ("python3", vec!["-c", PYTHON_BOOT]),
             Self::JavaScript | Self::TypeScript => ("sh", vec!["-c", REQUESTS_APART, "sh", "node", "-e", NODE_BOOT]),
@@ -97,43 +91,68 @@ impl Language {
     }
 
     /// What the arguments of a process say: the language and the nonce, if it is a context's.
-    pub(super) fn of_arguments(arguments: &[String]) -> Option<(Self, String)> {
+    pub(crate) fn of_arguments(arguments: &[String]) -> Option<(Self, String)> {
         let [.., mark, name, nonce] = arguments else { return None };
         let is_nonce = nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit());
         let language = Self::ALL.into_iter().find(|language| language.name() == name)?;
         (mark == MARK && is_nonce).then(|| (language, nonce.clone()))
     }
 
-    /// What a fresh process is told first.
-    pub(super) fn program(self) -> Vec<u8> {
+    /// The first thing that a new process reads.
+    pub(crate) fn program(self) -> Vec<u8> {
         match self {
-            Self::Python => line::ascii(&PYTHON),
-            Self::JavaScript | Self::TypeScript => line::ascii(&NODE),
+            Self::Python => ascii_line(&PYTHON),
+            Self::JavaScript | Self::TypeScript => ascii_line(&NODE),
             Self::Bash => BASH.as_bytes().to_vec(),
         }
     }
 
-    /// What the process is told to run a cell.
-    pub(super) fn request(self, cell: &Cell) -> Vec<u8> {
+    /// What a process reads to run a cell.
+    pub(crate) fn request(self, cell: &Cell) -> Vec<u8> {
         match self {
             Self::Bash => bash_request(cell).into_bytes(),
-            _ => line::ascii(&Request { id: cell.number, code: &cell.code, env: &cell.env }),
+            _ => ascii_line(&Request { id: cell.number, code: &cell.code, env: &cell.env }),
         }
     }
 
-    /// Why a cell cannot be run in this language, if it cannot.
-    pub(super) fn objection(self, code: &str, env: &BTreeMap<String, String>) -> Option<String> {
+    /// Refuses a cell that cannot be run in this language.
+    pub(crate) fn check(self, code: &str, env: &BTreeMap<String, String>) -> Result<(), Invalid> {
         for (name, value) in env {
-            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Some(format!("env_vars: {name:?} cannot be the name of a variable, or its value holds a NUL"));
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(Invalid::new("env", name, "names that are not empty, without = and NUL"));
+            }
+            if value.contains('\0') {
+                return Err(Invalid::new("env", name, "values without NUL characters"));
             }
             let starts_well = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
             let is_word = starts_well && name.chars().all(|each| each.is_ascii_alphanumeric() || each == '_');
             if self == Self::Bash && !is_word {
-                return Some(format!("env_vars: bash has no variable {name:?}; use letters, digits and _"));
+                return Err(Invalid::new("env", name, "for bash, names of letters, digits and _"));
             }
         }
-        (self == Self::Bash && code.contains('\0')).then(|| "code: bash takes no NUL".to_owned())
+        if self == Self::Bash && code.contains('\0') {
+            return Err(Invalid::new("code", "\0", "for bash, code without NUL characters"));
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for CodeLanguage {
+    type Err = Invalid;
+
+    fn from_str(name: &str) -> Result<Self, Invalid> {
+        let known = match name.to_ascii_lowercase().as_str() {
+            "js" => Some(Self::JavaScript),
+            "ts" => Some(Self::TypeScript),
+            name => Self::ALL.into_iter().find(|language| language.name() == name),
+        };
+        known.ok_or_else(|| Invalid::new("language", name, format!("one of {}", Self::ALL.map(Self::name).join(", "))))
+    }
+}
+
+impl fmt::Display for CodeLanguage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -174,32 +193,29 @@ fn quoted(text: &str) -> String {
     word
 }
 
-/// What a context is in the protocol.
-pub(super) fn described(id: &str, language: Language, cwd: &str) -> serde_json::Value {
-    json!({ "id": id, "language": language.name(), "cwd": cwd })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn languages_have_the_names_of_the_protocol() {
-        let named = |name| Language::parse(name).map(Language::name);
+    fn languages_have_names_and_short_ones() {
+        let named = |name: &str| name.parse::<CodeLanguage>().map(CodeLanguage::name).ok();
         for (name, language) in [("python", "python"), ("js", "javascript"), ("TS", "typescript"), ("bash", "bash")] {
             assert_eq!(named(name), Some(language));
         }
         for unknown in ["", "r", "java", "python3", "py thon"] {
             assert_eq!(named(unknown), None, "{unknown}");
         }
+        let refused = "cobol".parse::<CodeLanguage>().unwrap_err().to_string();
+        assert!(refused.contains("cobol") && refused.contains("python, javascript, typescript, bash"), "{refused}");
     }
 
     #[test]
     fn a_process_is_known_again_by_its_arguments_and_others_are_not() {
         let nonce = "0123456789abcdef";
-        for language in Language::ALL {
+        for language in CodeLanguage::ALL {
             let (_, arguments) = language.launch(nonce);
-            assert_eq!(Language::of_arguments(&arguments), Some((language, nonce.to_owned())));
+            assert_eq!(CodeLanguage::of_arguments(&arguments), Some((language, nonce.to_owned())));
         }
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         for other in [
@@ -209,13 +225,13 @@ mod tests {
             "other python 0123456789abcdef",
             "strongbox-context r 0123456789abcdef",
         ] {
-            assert_eq!(Language::of_arguments(&words(other)), None, "{other}");
+            assert_eq!(CodeLanguage::of_arguments(&words(other)), None, "{other}");
         }
     }
 
     #[test]
     fn every_argument_is_short_enough_to_be_one() {
-        for language in Language::ALL {
+        for language in CodeLanguage::ALL {
             let (_, arguments) = language.launch("0123456789abcdef");
             assert!(arguments.iter().all(|argument| argument.len() < 1024), "{language:?}");
         }
@@ -236,17 +252,17 @@ mod tests {
     #[test]
     fn what_cannot_be_run_is_said_before() {
         let env = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
-        assert_eq!(Language::Bash.objection("echo", &env("A", "b")), None);
-        assert_eq!(Language::Python.objection("1\0", &env("a.b", "b")), None);
+        assert_eq!(CodeLanguage::Bash.check("echo", &env("A", "b")), Ok(()));
+        assert_eq!(CodeLanguage::Python.check("1\0", &env("a.b", "b")), Ok(()));
         for (language, code, env) in [
-            (Language::Python, "1", env("", "x")),
-            (Language::Python, "1", env("A=B", "x")),
-            (Language::JavaScript, "1", env("A", "\0")),
-            (Language::Bash, "1", env("a.b", "x")),
-            (Language::Bash, "1", env("1a", "x")),
-            (Language::Bash, "a\0b", BTreeMap::new()),
+            (CodeLanguage::Python, "1", env("", "x")),
+            (CodeLanguage::Python, "1", env("A=B", "x")),
+            (CodeLanguage::JavaScript, "1", env("A", "\0")),
+            (CodeLanguage::Bash, "1", env("a.b", "x")),
+            (CodeLanguage::Bash, "1", env("1a", "x")),
+            (CodeLanguage::Bash, "a\0b", BTreeMap::new()),
         ] {
-            assert!(language.objection(code, &env).is_some(), "{language:?} {code:?} {env:?}");
+            assert!(language.check(code, &env).is_err(), "{language:?} {code:?} {env:?}");
         }
     }
 }

@@ -1,79 +1,65 @@
-//! What a client is told while its cell runs.
+//! Values that code displays, and errors that it raises, as the program of a context reports them.
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::CodeEvent;
 use crate::limits;
 
-/// One line of the answer.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Event {
-    /// The cell begins.
-    NumberOfExecutions {
-        /// How many cells the context has run, with this one.
-        execution_count: u64,
-    },
-    /// Something was printed.
-    Stdout(Printed),
-    /// Something was printed on standard error.
-    Stderr(Printed),
-    /// A value is shown.
-    Result(Box<DisplayValue>),
-    /// The cell failed.
-    Error(Failed),
-    /// Nothing happened for a while.
-    Keepalive,
-    /// Nothing follows.
-    EndOfExecution,
-}
-
-/// Text of a cell.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Printed {
-    /// What was printed.
-    pub(super) text: String,
-    /// When it arrived here, in nanoseconds since 1970.
-    pub(super) timestamp: i64,
-}
-
 /// A value in the forms in which it can be shown.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default)]
-pub(super) struct DisplayValue {
-    is_main_result: bool,
+pub struct DisplayValue {
+    /// Whether it is the value of the last expression.
+    pub is_main_result: bool,
+    /// As plain text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
+    pub text: Option<String>,
+    /// As HTML.
     #[serde(skip_serializing_if = "Option::is_none")]
-    html: Option<String>,
+    pub html: Option<String>,
+    /// As Markdown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    markdown: Option<String>,
+    pub markdown: Option<String>,
+    /// As SVG.
     #[serde(skip_serializing_if = "Option::is_none")]
-    svg: Option<String>,
+    pub svg: Option<String>,
+    /// As a PNG image, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    png: Option<String>,
+    pub png: Option<String>,
+    /// As a JPEG image, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    jpeg: Option<String>,
+    pub jpeg: Option<String>,
+    /// As a PDF document, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pdf: Option<String>,
+    pub pdf: Option<String>,
+    /// As LaTeX.
     #[serde(skip_serializing_if = "Option::is_none")]
-    latex: Option<String>,
+    pub latex: Option<String>,
+    /// As JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
-    json: Option<Value>,
+    #[schema(value_type = Option<Object>)]
+    pub json: Option<Value>,
+    /// As JavaScript.
     #[serde(skip_serializing_if = "Option::is_none")]
-    javascript: Option<String>,
+    pub javascript: Option<String>,
+    /// A table as lists by column.
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<Map<String, Value>>,
+    #[schema(value_type = Option<Object>)]
+    pub data: Option<Map<String, Value>>,
+    /// A figure as numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    chart: Option<Chart>,
+    #[schema(value_type = Option<Object>)]
+    pub chart: Option<Chart>,
+    /// Other forms by media type.
     #[serde(skip_serializing_if = "Option::is_none")]
-    extra: Option<Map<String, Value>>,
+    #[schema(value_type = Option<Object>)]
+    pub extra: Option<Map<String, Value>>,
 }
 
-/// A figure as numbers. Clients read these by name, and stumble over one without.
+/// A figure as numbers. Clients of E2B read these fields by name and fail without one of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Chart {
+pub struct Chart {
     r#type: String,
     elements: Vec<Value>,
     #[serde(default)]
@@ -82,15 +68,17 @@ struct Chart {
     rest: Map<String, Value>,
 }
 
-/// Why a cell failed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Failed {
+/// Why code failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct CodeError {
     /// The kind of error.
-    pub(super) name: String,
-    /// What it says.
-    pub(super) value: String,
-    /// Where it happened.
-    pub(super) traceback: String,
+    #[schema(example = "ZeroDivisionError")]
+    pub name: String,
+    /// Its message.
+    #[schema(example = "division by zero")]
+    pub value: String,
+    /// Where it happened, as the language prints it.
+    pub traceback: String,
 }
 
 /// What the program of a context may report. It comes out of a box: other kinds, other fields and other types of values are dropped.
@@ -98,30 +86,26 @@ pub(super) struct Failed {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Reported {
     Result(Box<DisplayValue>),
-    Error(Failed),
+    Error(CodeError),
 }
 
-impl Event {
-    /// What a context reported, if that can be told.
-    pub(super) fn reported(json: &[u8]) -> Option<Self> {
-        if values(json) > limits::CELL_EVENT_VALUES_MAX {
+impl CodeEvent {
+    /// The event that a context reported, if it is one that callers can read.
+    pub(crate) fn reported(json: &[u8]) -> Option<Self> {
+        if values(json) > limits::CODE_EVENT_VALUES_MAX {
             return None;
         }
         match serde_json::from_slice(json).ok()? {
-            Reported::Result(shown) => Some(Self::Result(shown)),
-            Reported::Error(failed) => Some(Self::Error(failed)),
+            Reported::Result(shown) => Some(Self::Display(shown)),
+            Reported::Error(failed) => Some(Self::Failed(failed)),
         }
     }
+}
 
-    /// Something that we have to say about a cell.
-    pub(super) fn note(text: &str) -> Self {
-        Self::Stderr(Printed { text: text.to_owned(), timestamp: now() })
-    }
-
-    /// An error that we found ourselves.
-    pub(super) fn failed(name: &str, value: impl Into<String>) -> Self {
-        let value = value.into();
-        Self::Error(Failed { name: name.to_owned(), traceback: format!("{name}: {value}"), value })
+impl DisplayValue {
+    /// About how many bytes it takes, in all its forms.
+    pub(crate) fn size_bytes(&self) -> usize {
+        serde_json::to_string(self).map_or(usize::MAX, |json| json.len())
     }
 }
 
@@ -140,33 +124,32 @@ fn values(json: &[u8]) -> usize {
     count
 }
 
-/// When something is told, in nanoseconds since 1970.
-pub(super) fn now() -> i64 {
-    i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn passed(json: &str) -> Option<String> {
-        Event::reported(json.as_bytes()).map(|event| serde_json::to_string(&event).unwrap())
+        match CodeEvent::reported(json.as_bytes())? {
+            CodeEvent::Display(value) => serde_json::to_string(&value).ok(),
+            CodeEvent::Failed(error) => serde_json::to_string(&error).ok(),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
     fn what_a_context_reports_is_passed_on_by_known_names() {
         let told = r#"{"type":"result","is_main_result":true,"text":"1","png":"aGk=","unknown":1}"#;
-        assert_eq!(passed(told).unwrap(), r#"{"type":"result","is_main_result":true,"text":"1","png":"aGk="}"#);
+        assert_eq!(passed(told).unwrap(), r#"{"is_main_result":true,"text":"1","png":"aGk="}"#);
         let chart = r#"{"type":"result","chart":{"type":"line","elements":[],"x_label":null}}"#;
-        let expected = r#"{"type":"result","is_main_result":false,"chart":{"type":"line","elements":[],"title":null,"x_label":null}}"#;
+        let expected = r#"{"is_main_result":false,"chart":{"type":"line","elements":[],"title":null,"x_label":null}}"#;
         assert_eq!(passed(chart).unwrap(), expected);
         let error = r#"{"name":"E","value":"v","traceback":"t","type":"error"}"#;
-        assert_eq!(passed(error).unwrap(), r#"{"type":"error","name":"E","value":"v","traceback":"t"}"#);
+        assert_eq!(passed(error).unwrap(), r#"{"name":"E","value":"v","traceback":"t"}"#);
     }
 
     #[test]
     fn an_event_of_too_many_values_is_dropped_and_one_of_much_text_is_not() {
-        let many = "1,".repeat(limits::CELL_EVENT_VALUES_MAX);
+        let many = "1,".repeat(limits::CODE_EVENT_VALUES_MAX);
         assert_eq!(passed(&format!(r#"{{"type":"result","json":[{many}1]}}"#)), None);
         assert!(passed(&format!(r#"{{"type":"result","text":"\\\"{many}"}}"#)).is_some());
     }

@@ -11,8 +11,8 @@ const FRAME_BYTES_MAX: usize = 4096;
 
 /// A part of what was said.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// Somebody printed this.
+pub(crate) enum Part {
+    /// Text that was printed.
     Text(String),
     /// A cell begins.
     Begin {
@@ -34,7 +34,7 @@ pub(super) enum Part {
 
 /// One stream of a context.
 #[derive(Debug)]
-pub(super) struct Scanner {
+pub(crate) struct Scanner {
     prefix: Vec<u8>,
     /// What may be the beginning of a frame, or of a character.
     held: Vec<u8>,
@@ -44,12 +44,12 @@ pub(super) struct Scanner {
 
 impl Scanner {
     /// A stream of the context that has this nonce.
-    pub(super) fn new(nonce: &str) -> Self {
+    pub(crate) fn new(nonce: &str) -> Self {
         Self { prefix: [b"\x1e", nonce.as_bytes()].concat(), held: Vec::new(), event: None }
     }
 
     /// Takes more of the stream.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Vec<Part> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Vec<Part> {
         self.held.extend_from_slice(bytes);
         let held = std::mem::take(&mut self.held);
         let mut parts = Vec::new();
@@ -81,7 +81,7 @@ impl Scanner {
     }
 
     /// Something is missing here: what was begun is not finished by what follows.
-    pub(super) fn gap(&mut self) {
+    pub(crate) fn gap(&mut self) {
         self.held.clear();
         self.event = None;
     }
@@ -121,7 +121,7 @@ impl Scanner {
     /// Adds a piece to the event. One that grows too large is dropped.
     fn append(&mut self, said: &[u8]) -> Option<Part> {
         let event = self.event.as_mut()?;
-        if event.len() + said.len() > limits::CELL_EVENT_BYTES_MAX {
+        if event.len() + said.len() > limits::CODE_EVENT_BYTES_MAX {
             self.event = None;
         } else {
             event.extend_from_slice(said);
@@ -200,7 +200,7 @@ mod tests {
         let mut scanner = Scanner::new(NONCE);
         scanner.take(framed("s").as_bytes());
         let piece = framed(&format!("c{}", "x".repeat(4000)));
-        for _ in 0..(limits::CELL_EVENT_BYTES_MAX / 4000 + 2) {
+        for _ in 0..(limits::CODE_EVENT_BYTES_MAX / 4000 + 2) {
             assert!(scanner.take(piece.as_bytes()).is_empty());
         }
         assert!(scanner.event.is_none());

@@ -1,7 +1,7 @@
 use super::*;
 
 async fn bash() -> Program {
-    Program::start(Language::Bash).await
+    Program::start(CodeLanguage::Bash).await
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 use super::*;
 
 async fn python() -> Program {
-    Program::start(Language::Python).await
+    Program::start(CodeLanguage::Python).await
 }
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn what_commands_print_keeps_its_place() {
     let came = python.run("import os\nprint('a')\nos.system('echo b; echo c >&2')\nprint('d', end='')\n1").await;
     assert_eq!((came.stdout.as_str(), came.stderr.as_str(), came.text()), ("a\nb\nd", "c\n", "1"));
     let came = python.run("print('1')\ndisplay(2)\nprint('3')\n4").await;
-    let order = ["number_of_executions", "stdout", "result", "stdout", "result"];
+    let order = ["started", "stdout", "result", "stdout", "result"];
     assert_eq!(came.order, order);
     let came = python.run("import sys\nsys.stdout.buffer.write(b'raw ')\nprint('text')\nNone").await;
     assert_eq!(came.stdout, "raw text\n");
@@ -155,7 +155,7 @@ async fn values_show_themselves_in_every_form_that_they_have() {
     let mut python = python().await;
     let code = "class V:\n    def _repr_html_(self): return '<b>'\n    def _repr_png_(self): return b'png'\n    def _repr_markdown_(self): return None\n    def _repr_json_(self): return {'a': [1, float('nan')]}\n    def _repr_mimebundle_(self, include=None, exclude=None): return {'text/latex': '$x$', 'x/y': 'z'}\n    def __repr__(self): return '\"V\"'\nV()";
     let came = python.run(code).await;
-    let shown = serde_json::json!({ "type": "result", "is_main_result": true, "text": "V", "html": "<b>", "png": "cG5n",
+    let shown = serde_json::json!({ "is_main_result": true, "text": "V", "html": "<b>", "png": "cG5n",
         "json": { "a": [1, null] }, "latex": "$x$", "extra": { "x/y": "z" } });
     assert_eq!(came.results, [shown]);
     assert_eq!(python.run("V").await.text(), "<class '__main__.V'>", "a class is not one of its values");
