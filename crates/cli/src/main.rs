@@ -75,6 +75,7 @@ fn obey(verb: &Verb) -> Result<u8, Fault> {
         Verb::Token(verb) => token::main(verb),
         Verb::Audit(verb) => audit::main(verb),
         Verb::Exec(options) => client::exec::main(options),
+        Verb::Code(options) => client::code::main(options),
         Verb::Shell(options) => client::shell::main(options),
         Verb::Session(verb) => client::session::main(verb),
         Verb::Ps(options) => client::ps::main(options),

@@ -94,6 +94,13 @@ pub(crate) enum Verb {
     /// command's own, and its exit code is passed on.
     #[command(override_usage = "strongbox exec [OPTIONS] SESSION -- CMD [ARGS]...")]
     Exec(Box<client::exec::ExecOptions>),
+    /// Run code in a session, as in a notebook
+    ///
+    /// The first call makes the session. Names that the code defines are there for the next call in the same language.
+    #[command(
+        override_usage = "strongbox code [OPTIONS] SESSION [FILE]\n       strongbox code [OPTIONS] SESSION -c CODE"
+    )]
+    Code(Box<client::code::CodeOptions>),
     /// Open a terminal in a session
     Shell(Box<client::shell::ShellOptions>),
     /// Make, list, pause and remove sessions

@@ -90,6 +90,29 @@ fn exit_codes_are_those_of_run() {
 }
 
 #[test]
+fn code_keeps_its_names_and_tells_its_errors() {
+    let server = Server::start("");
+    let code = |arguments: &[&str]| {
+        let mut command = strongbox(server.place.path());
+        told(&command.arg("code").arg("--state-dir").arg(server.state()).args(arguments).output().unwrap())
+    };
+    assert_eq!(code(&["s", "-c", "x = 6 * 7; print('set')"]), (Some(0), "set\n".to_owned(), String::new()));
+    assert_eq!(code(&["s", "-c", "x + 1"]), (Some(0), "43\n".to_owned(), String::new()));
+    let (exit_code, stdout, stderr) = code(&["s", "-c", "print('before')\n1 / 0"]);
+    assert_eq!((exit_code, stdout.as_str()), (Some(1), "before\n"));
+    assert!(stderr.contains("Traceback") && stderr.contains("ZeroDivisionError: division by zero"), "{stderr}");
+    assert_eq!(code(&["s", "--timeout=0.5", "-c", "while True: pass"]).0, Some(124));
+    assert_eq!(code(&["s", "-l", "bash", "-c", "echo out; echo err >&2"]), (Some(0), "out\n".into(), "err\n".into()));
+    let (exit_code, _, stderr) = code(&["s", "-l", "cobol", "-c", "x"]);
+    assert!(exit_code == Some(125) && stderr.contains("python, javascript, typescript, bash"), "{stderr}");
+    let script = server.place.path().join("script.py");
+    std::fs::write(&script, "x").unwrap();
+    assert_eq!(code(&["s", script.to_str().unwrap()]).1, "42\n");
+    let result = code(&["s", "--json", "-c", "x"]).1;
+    assert_eq!(serde_json::from_str::<Value>(&result).unwrap()["results"][0]["text"], "42");
+}
+
+#[test]
 fn large_input_and_output_arrive_whole() {
     let server = Server::start("");
     let input = "line of words\n".repeat(100_000);

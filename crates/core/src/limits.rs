@@ -190,6 +190,11 @@ pub const JOURNAL_PART: u64 = 32;
 /// A command may always keep so much of each stream.
 pub const JOURNAL_BYTES_MIN: u64 = 64 << 10;
 
+/// Images that the answer of a tool carries.
+pub const TOOL_IMAGES_MAX: usize = 8;
+/// Bytes of these images, in base64.
+pub const TOOL_IMAGES_BYTES_MAX: usize = 4 << 20;
+
 /// Longest code of one call.
 pub const CODE_BYTES_MAX: usize = 8 << 20;
 /// Code contexts of one session.

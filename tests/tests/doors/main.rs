@@ -9,6 +9,7 @@ mod auth;
 mod bad_bytes;
 mod bad_input;
 mod capacity;
+mod code;
 mod conversations;
 mod corpus;
 mod degraded;
@@ -134,6 +135,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
         ("disk", disk::cases()),
         ("degraded", degraded::cases()),
         ("output", output::cases()),
+        ("code", code::cases()),
         ("files", files::cases()),
         ("conversations", conversations::cases()),
         ("processes", processes::cases()),

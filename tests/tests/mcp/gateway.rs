@@ -118,11 +118,22 @@ async fn many_calls_at_once_are_each_answered(fixture: &mut Fixture) -> Result<(
 async fn our_own_tools_are_a_server(fixture: &mut Fixture) -> Result<()> {
     let client = Mcp::connect(&fixture.server, "/mcp/box").await?;
     let tools = client.tools().await?;
-    for tool in ["exec", "read", "write", "edit", "glob", "grep", "activate", "session_list", "process_start"] {
+    for tool in
+        ["exec", "run_code", "read", "write", "edit", "glob", "grep", "activate", "session_list", "process_start"]
+    {
         ensure!(tools.iter().any(|name| name == tool), "{tool} is not among {tools:?}");
     }
     let told = client.result("exec", json!({"command": "echo hello > file; cat file"})).await?;
     ensure!(told["structuredContent"]["stdout"].as_str().is_some_and(|text| text.contains("hello")), "{told}");
+    client.result("run_code", json!({"code": "x = 41"})).await?;
+    let code = "display({'image/png': b'png', 'text/plain': 'p'}, raw=True)\nx + 1";
+    let shown = client.result("run_code", json!({"code": code})).await?;
+    let content = &shown["structuredContent"];
+    ensure!(content["text"] == "42" && content.get("images").is_none(), "names stay: {shown}");
+    let image = &shown["content"][1];
+    ensure!(image["type"] == "image" && image["mimeType"] == "image/png" && image["data"] == "cG5n", "{shown}");
+    let failed = client.result("run_code", json!({"code": "1 / 0"})).await?;
+    ensure!(failed["isError"] == true && failed.to_string().contains("ZeroDivisionError"), "{failed}");
     client.call("process_start", json!({"process_id": "cat", "command": "cat; echo bye"})).await?;
     client.call("process_input", json!({"process_id": "cat", "text": "word\n", "end": true})).await?;
     let said = crate::eventually("what the process says", || async {

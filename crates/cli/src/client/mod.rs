@@ -29,7 +29,7 @@ use crate::config::PlaceOptions;
 use crate::fault::Fault;
 
 pub(crate) use self::verb::{
-    attach, cp, e2b, errors, exec, kill, logs, ls, mcp, port_forward, process, ps, session, shell, skill, status,
+    attach, code, cp, e2b, errors, exec, kill, logs, ls, mcp, port_forward, process, ps, session, shell, skill, status,
     volume,
 };
 

@@ -25,8 +25,8 @@ Examples:
   In the configuration of a desktop client:
     {\"mcpServers\": {\"box\": {\"command\": \"strongbox\", \"args\": [\"mcp\", \"serve\", \"--stdio\"]}}}
 
-The client gets exec, read, write, edit, glob, grep, activate, and control of sessions and
-processes. Calls that name no session work in the session mcp, or in that of --session. When it
+The client gets exec, run_code, read, write, edit, glob, grep, activate, and control of sessions
+and processes. Calls that name no session work in the session mcp, or in that of --session. When it
 leaves, everything in its boxes is removed. For boxes that stay, and for several clients, run
 `strongbox serve` and give them http://127.0.0.1:5410/mcp/box.
 

@@ -103,6 +103,17 @@ impl CodeEvent {
 }
 
 impl DisplayValue {
+    /// Its text, or another form that people can read.
+    pub fn plain_text(&self) -> Option<&str> {
+        self.text.as_deref().or(self.markdown.as_deref()).or(self.latex.as_deref()).or(self.html.as_deref())
+    }
+
+    /// Its media type and its data in base64, where it is an image.
+    pub fn image(&self) -> Option<(&'static str, &str)> {
+        let png = self.png.as_deref().map(|data| ("image/png", data));
+        png.or_else(|| self.jpeg.as_deref().map(|data| ("image/jpeg", data)))
+    }
+
     /// About how many bytes it takes, in all its forms.
     pub(crate) fn size_bytes(&self) -> usize {
         serde_json::to_string(self).map_or(usize::MAX, |json| json.len())

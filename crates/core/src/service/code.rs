@@ -40,6 +40,8 @@ pub struct CodeRun {
     /// The limit that keeps the deadline from being longer, where it is reached.
     pub timeout_limit: Option<String>,
     session_id: SessionId,
+    /// Most characters of each text in the result, where the caller does not say.
+    limit_chars: usize,
     started: Instant,
     events: mpsc::Receiver<Result<CodeEvent>>,
     detached: CancellationToken,
@@ -56,16 +58,21 @@ impl CodeRun {
         self.detached.cancel();
     }
 
-    /// Waits for the end. Texts of the result have at most `limit_chars` characters each.
-    pub async fn result(mut self, limit_chars: usize) -> Result<CodeResult> {
-        let mut collector = CodeCollector::new(limit_chars);
+    /// Collects events. Texts of the result have at most `limit_chars` characters each, or as many as those of commands.
+    pub fn collector(&self, limit_chars: Option<usize>) -> CodeCollector {
+        CodeCollector::new(limit_chars.unwrap_or(self.limit_chars))
+    }
+
+    /// Waits for the end.
+    pub async fn result(mut self) -> Result<CodeResult> {
+        let mut collector = self.collector(None);
         while let Some(event) = self.next().await? {
             collector.add(event);
         }
         Ok(self.finish(collector))
     }
 
-    /// The result of events that were collected elsewhere.
+    /// The result of the events that were collected.
     pub fn finish(&self, collector: CodeCollector) -> CodeResult {
         let result = collector.finish(self.session_id.clone(), self.context.clone());
         CodeResult {
@@ -190,6 +197,7 @@ impl Service {
             timeout_ms,
             timeout_limit,
             session_id: id.clone(),
+            limit_chars: self.inner.config().output_limit_chars,
             started,
             events,
             detached: detached.clone(),

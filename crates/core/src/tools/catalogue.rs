@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::code::CodeLanguage;
 use crate::limits;
 
 /// A tool, as a model gets to know it.
@@ -21,6 +22,7 @@ pub struct Tool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ToolName {
     Exec,
+    RunCode,
     Read,
     Write,
     Edit,
@@ -30,7 +32,8 @@ pub(super) enum ToolName {
 }
 
 impl ToolName {
-    const ALL: [Self; 7] = [Self::Exec, Self::Read, Self::Write, Self::Edit, Self::Glob, Self::Grep, Self::Activate];
+    const ALL: [Self; 8] =
+        [Self::Exec, Self::RunCode, Self::Read, Self::Write, Self::Edit, Self::Glob, Self::Grep, Self::Activate];
 
     pub(super) fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.as_str() == name)
@@ -39,6 +42,7 @@ impl ToolName {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Exec => "exec",
+            Self::RunCode => "run_code",
             Self::Read => "read",
             Self::Write => "write",
             Self::Edit => "edit",
@@ -58,6 +62,7 @@ pub(super) fn names() -> String {
 pub fn catalogue() -> Vec<Tool> {
     let describe = |tool: ToolName| match tool {
         ToolName::Exec => exec(),
+        ToolName::RunCode => run_code(),
         ToolName::Read => read(),
         ToolName::Write => write(),
         ToolName::Edit => edit(),
@@ -96,6 +101,38 @@ fn exec() -> Tool {
         }),
     );
     tool(ToolName::Exec, description, parameters)
+}
+
+fn run_code() -> Tool {
+    let languages = CodeLanguage::ALL.map(CodeLanguage::name);
+    let description = format!(
+        "Runs code in your sandbox, as a cell of a notebook: variables, functions and imports stay for the next call in the same language. \
+         Returns text (the value of the last expression), stdout and stderr. When the code raises an error, ok is false and \
+         error has its name, its message and the traceback; the names that it had defined stay. Images that it displays, such as plots \
+         of matplotlib, are returned as images where you can see them. Code that takes longer than timeout_sec is interrupted. Long \
+         text is shortened in the middle. Its working directory is the workspace ({workspace}). Languages: {languages}; the \
+         sandbox must have the interpreter, and an error says so if it does not. Use exec for commands, and process_start for servers \
+         where you have it.",
+        workspace = limits::WORKSPACE,
+        languages = languages.join(", "),
+    );
+    let parameters = schema(
+        &["code"],
+        &json!({
+            "code": text("The code, such as: import math; math.factorial(20)"),
+            "language": {"type": "string", "enum": languages, "description": "Its language; python if not given."},
+            "timeout_sec": {
+                "type": "integer", "minimum": 1,
+                "description": "Seconds until it is interrupted; 30 if not given. More than the sandbox allows, usually 120, means as much as it allows."
+            },
+            "restart": {"type": "boolean", "description": "Whether to forget all variables of the language first; false if not given."},
+            "env": {
+                "type": "object", "additionalProperties": {"type": "string"},
+                "description": "Environment variables for this code only, by name."
+            },
+        }),
+    );
+    tool(ToolName::RunCode, description, parameters)
 }
 
 fn read() -> Tool {

@@ -32,7 +32,7 @@ impl FileTool {
     /// Takes the parameters of a tool; nothing when it is none that works on files.
     pub(super) fn take(tool: ToolName, parameters: &mut Parameters) -> Result<Option<Self>, Invalid> {
         let what = match tool {
-            ToolName::Exec | ToolName::Activate => return Ok(None),
+            ToolName::Exec | ToolName::RunCode | ToolName::Activate => return Ok(None),
             ToolName::Read => What::Read {
                 first: parameters.count("offset")?.unwrap_or(1),
                 lines_max: lines_max(parameters.count("limit")?),

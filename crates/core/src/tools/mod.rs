@@ -6,6 +6,7 @@
 
 mod activate;
 mod catalogue;
+mod code;
 mod exec;
 mod files;
 mod parameters;
@@ -26,6 +27,7 @@ pub use scope::{DEFAULT_TEMPLATE, check_template, session_id_of};
 
 use activate::Activate;
 use catalogue::ToolName;
+use code::Code;
 use exec::Command;
 use files::FileTool;
 use parameters::Parameters;
@@ -36,10 +38,11 @@ impl Service {
     pub async fn tool(&self, caller: &Caller, name: &str, parameters: Value, query: &QueryContext) -> Result<Value> {
         let caller = &Caller { query_id: query.query_id.clone(), ..caller.clone().for_tools() };
         let session = session_id_of(&self.settings(), query);
-        self.run_tool(caller, session, name, parameters).await
+        Ok(result::without_images(self.run_tool(caller, session, name, parameters).await?))
     }
 
-    /// Runs a tool for an agent, in a session of the caller's choice, which is made if it does not exist.
+    /// Runs a tool for an agent, in a session of the caller's choice, which is made if it does not exist. The answer can have
+    /// `images`, a list of `media_type` and `data` in base64, which the caller shows to the model as images.
     #[boxed]
     pub async fn tool_in(&self, caller: &Caller, session: &SessionId, name: &str, parameters: Value) -> Result<Value> {
         self.run_tool(&caller.clone().for_tools(), Ok(session.clone()), name, parameters).await
@@ -57,7 +60,7 @@ impl Service {
             known: catalogue::names(),
         })?;
         caller.require(match tool {
-            ToolName::Exec | ToolName::Activate => Scope::Exec,
+            ToolName::Exec | ToolName::RunCode | ToolName::Activate => Scope::Exec,
             _ => Scope::Files,
         })?;
         let session = session?;
@@ -68,6 +71,7 @@ impl Service {
         let context = ToolContext { service: self, caller, session, request };
         let told = match asked {
             ToolRequest::Command(command) => command.run(&context).await?,
+            ToolRequest::Code(code) => code.run(&context).await?,
             ToolRequest::Files(op) => op.run(&context).await?,
             ToolRequest::Skill(skill) => skill.run(&context).await?,
         };
@@ -85,6 +89,7 @@ fn request() -> SessionRequest {
 #[derive(Debug)]
 enum ToolRequest {
     Command(Command),
+    Code(Code),
     Files(FileTool),
     Skill(Activate),
 }
@@ -95,6 +100,7 @@ impl ToolRequest {
         let mut parameters = Parameters::new(parameters)?;
         let asked = match FileTool::take(tool, &mut parameters)? {
             Some(op) => Self::Files(op),
+            None if tool == ToolName::RunCode => Self::Code(Code::take(&mut parameters)?),
             None if tool == ToolName::Activate => Self::Skill(Activate::take(&mut parameters)?),
             None => Self::Command(Command::take(&mut parameters)?),
         };

@@ -5,6 +5,7 @@ use box_wire::{FileError, limits as wire_limits};
 use serde_json::{Value, json};
 
 use crate::call::{ExecResult, ExecStatus};
+use crate::code::{CodeError, CodeResult, CodeStatus, DisplayValue};
 use crate::limits;
 use crate::session::SessionId;
 
@@ -32,6 +33,59 @@ pub(super) fn of_exec(result: ExecResult) -> Value {
         "timeout_sec": info.timeout_ms.map(|ms| ms / 1000),
     });
     tell(&mut answer, info.memory_notice().map(str::to_owned).into_iter().chain(info.deadline_notice()));
+    answer
+}
+
+/// How code ended and what it said and displayed.
+pub(super) fn of_code(result: &CodeResult) -> Value {
+    let mut answer = json!({
+        "ok": result.status == CodeStatus::Completed,
+        "session_id": result.session_id,
+        "status": result.status,
+        "language": result.language,
+        "execution_count": result.execution_count,
+        "text": result.text(),
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "stdout_truncated": result.stdout_truncated,
+        "stderr_truncated": result.stderr_truncated,
+        "duration_ms": result.duration_ms,
+    });
+    let displayed: Vec<_> =
+        result.results.iter().filter(|shown| !shown.is_main_result).filter_map(DisplayValue::plain_text).collect();
+    if !displayed.is_empty() {
+        answer["displayed"] = json!(displayed);
+    }
+    if let Some(error) = &result.error {
+        let CodeError { name, value, traceback } = error;
+        let code = if result.status == CodeStatus::TimedOut { "timed_out" } else { "code_failed" };
+        answer["error"] = json!({ "code": code, "message": format!("{name}: {value}"), "traceback": traceback });
+    }
+    let (mut images, mut bytes, mut dropped) = (Vec::new(), 0, result.results_dropped);
+    for (media_type, data) in result.results.iter().filter_map(DisplayValue::image) {
+        bytes += data.len();
+        if bytes > limits::TOOL_IMAGES_BYTES_MAX || images.len() >= limits::TOOL_IMAGES_MAX {
+            dropped += 1;
+        } else {
+            images.push(json!({ "media_type": media_type, "data": data }));
+        }
+    }
+    if !images.is_empty() {
+        answer["images"] = images.into();
+    }
+    let notice = format!("{dropped} displayed values are left out because they are too many or too large.");
+    tell(&mut answer, (dropped > 0).then_some(notice));
+    answer
+}
+
+/// An answer for a reader who sees text only.
+pub(super) fn without_images(mut answer: Value) -> Value {
+    let images = answer.as_object_mut().and_then(|answer| answer.remove("images"));
+    if let Some(count) = images.as_ref().and_then(Value::as_array).map(Vec::len) {
+        let notice = format!("{count} displayed images are left out; write them to files to keep them.");
+        let before = answer["notice"].as_str().map(|before| format!("{before} ")).unwrap_or_default();
+        answer["notice"] = format!("{before}{notice}").into();
+    }
     answer
 }
 

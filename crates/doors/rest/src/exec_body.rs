@@ -150,14 +150,14 @@ fn stdin(text: Option<String>, stream: Option<bool>) -> Result<CallStdin, Failur
 }
 
 /// Seconds as milliseconds, at least one.
-fn timeout_ms(seconds: f64) -> Result<u64, Failure> {
+pub(super) fn timeout_ms(seconds: f64) -> Result<u64, Failure> {
     let max_sec = wire_limits::TIMEOUT_MS_MAX / 1000;
     let ms = Duration::try_from_secs_f64(seconds).ok().and_then(|time| u64::try_from(time.as_millis()).ok());
     let refuse = || Failure::invalid("timeout_sec", format!("invalid timeout_sec: {seconds} (at most {max_sec})"));
     ms.filter(|ms| *ms <= wire_limits::TIMEOUT_MS_MAX).map(|ms| ms.max(1)).ok_or_else(refuse)
 }
 
-fn output_limit(chars: u64) -> Result<usize, Failure> {
+pub(super) fn output_limit(chars: u64) -> Result<usize, Failure> {
     let max = core_limits::OUTPUT_LIMIT_CHARS_MAX;
     let refuse =
         || Failure::invalid("output_limit_chars", format!("invalid output_limit_chars: {chars} (from 1 to {max})"));

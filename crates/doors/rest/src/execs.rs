@@ -106,18 +106,19 @@ enum Answer {
 
 impl Answer {
     fn wanted(headers: &HeaderMap, query: &ExecQuery) -> Self {
-        let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let mut kinds =
-            accepted.flat_map(|value| value.split(',')).map(|kind| kind.split(';').next().unwrap_or_default());
-        if query.wait == Some(false) {
-            return Self::Started;
-        }
-        if kinds.any(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream")) {
-            Self::Events
-        } else {
-            Self::Result
+        match query.wait {
+            Some(false) => Self::Started,
+            _ if accepts_events(headers) => Self::Events,
+            _ => Self::Result,
         }
     }
+}
+
+/// Whether the client asks for server-sent events.
+pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut kinds = accepted.flat_map(|value| value.split(',')).map(|kind| kind.split(';').next().unwrap_or_default());
+    kinds.any(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
 async fn stream(app: &App, caller: Caller, session: SessionId, info: ExecInfo) -> Result<Response, Failure> {

@@ -46,6 +46,10 @@ pub(crate) struct OfProcess(pub(crate) SessionId, pub(crate) ProcessId);
 #[derive(Debug)]
 pub(crate) struct OfTarget(pub(crate) SessionId, pub(crate) Target);
 
+/// A code context that the path names.
+#[derive(Debug)]
+pub(crate) struct OfContext(pub(crate) SessionId, pub(crate) String);
+
 /// A port of a session's box that the path names.
 #[derive(Debug)]
 pub(crate) struct OfPort(pub(crate) SessionId, pub(crate) NonZeroU16);
@@ -95,6 +99,17 @@ pub(crate) struct ProcessPath {
     session_id: String,
     /// Your name for the managed process.
     process_id: String,
+}
+
+/// The code context in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct ContextPath {
+    /// Your name for the session.
+    session_id: String,
+    /// The id of the context, such as `default-python`.
+    context_id: String,
 }
 
 /// The skill in the path. Only for the document.
@@ -183,6 +198,15 @@ impl<S: Send + Sync> FromRequestParts<S> for OfProcess {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         read(parts, state, |names| Ok(Self(names.session()?, names.process()?.unwrap_or_default()))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfContext {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.session()?, names.get("context_id").unwrap_or_default().to_owned())))
+            .await
     }
 }
 

@@ -1,6 +1,8 @@
 //! The REST door: one file for each resource, one short handler for each thing that can be asked.
 
 mod app;
+mod code;
+mod code_body;
 mod events;
 mod exec_body;
 mod execs;

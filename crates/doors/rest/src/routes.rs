@@ -13,7 +13,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::{
-    execs, files, input, managed, mcp, output, pages, ports, processes, profiles, service, sessions, skill_archives,
+    code, execs, files, input, managed, mcp, output, pages, ports, processes, profiles, service, sessions, skill_archives,
     skills, streams, tools, volumes,
 };
 use door_http::failure::ErrorBody;
@@ -53,6 +53,10 @@ fn exec_routes() -> OpenApiRouter<App> {
         .routes(routes!(execs::get))
         .routes(routes!(execs::result))
         .routes(routes!(execs::cancel))
+        .routes(routes!(code::run))
+        .routes(routes!(code::list, code::create))
+        .routes(routes!(code::delete))
+        .routes(routes!(code::restart))
         .routes(routes!(input::signal_to_exec))
         .routes(routes!(input::stdin_of_exec))
         .routes(routes!(input::resize))
@@ -169,6 +173,7 @@ pub(crate) fn routes(app: &App) -> Router {
     tags(
         (name = "sessions", description = "What you hold: an id, a box, a lifetime"),
         (name = "execs", description = "Commands in a session"),
+        (name = "code", description = "Code in contexts that keep their names"),
         (name = "processes", description = "Processes that live until they are stopped"),
         (name = "ports", description = "Services in a session's box, reached from outside"),
         (name = "files", description = "Files of a session. Needs the scope files"),

@@ -1,6 +1,7 @@
 //! One command, one file.
 
 pub(crate) mod attach;
+pub(crate) mod code;
 pub(crate) mod cp;
 pub(crate) mod e2b;
 pub(crate) mod errors;

@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn every_tool_takes_what_it_says_and_a_session() {
         let tools = catalogue();
-        assert_eq!(tools.len(), 15);
+        assert_eq!(tools.len(), 16);
         for tool in tools {
             let properties = tool.input_schema["properties"].as_object().unwrap();
             assert_eq!(properties.contains_key("session_id"), tool.name != "session_list", "{}", tool.name);

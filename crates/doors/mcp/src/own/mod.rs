@@ -28,7 +28,7 @@ use crate::stdio::{Garbage, Stdio};
 use catalogue::Control;
 
 /// How the tools are to be used, for models.
-const INSTRUCTIONS: &str = "A computer of your own, in a sandbox: run commands with exec, work on files with read, write, edit, glob and grep, keep programs \
+const INSTRUCTIONS: &str = "A computer of your own, in a sandbox: run commands with exec and code with run_code, work on files with read, write, edit, glob and grep, keep programs \
      running with process_start. Nothing that happens in it reaches the machine around it. Files stay until session_end.";
 
 /// Serves one client.
@@ -180,13 +180,20 @@ fn told(worked: Result<Value, Error>) -> CallToolResult {
         Err(error) => json!({"ok": false, "error": {"code": error.code(), "message": message(&error)}}),
     };
     let failed = value.get("error").is_some_and(|error| !error.is_null());
-    let mut result = if failed {
-        CallToolResult::error(vec![ContentBlock::text(value.to_string())])
-    } else {
-        CallToolResult::success(vec![ContentBlock::text(value.to_string())])
-    };
+    let (value, images) = apart(value);
+    let content = std::iter::once(ContentBlock::text(value.to_string())).chain(images).collect();
+    let mut result = if failed { CallToolResult::error(content) } else { CallToolResult::success(content) };
     result.structured_content = Some(value).filter(Value::is_object);
     result
+}
+
+/// An answer without its images, and the images as content that a model sees.
+fn apart(mut value: Value) -> (Value, Vec<ContentBlock>) {
+    let images = value.as_object_mut().and_then(|value| value.remove("images"));
+    let images = images.as_ref().and_then(Value::as_array).into_iter().flatten();
+    let image = |image: &Value| Some(ContentBlock::image(image["data"].as_str()?, image["media_type"].as_str()?));
+    let content = images.filter_map(image).collect();
+    (value, content)
 }
 
 /// Arguments as a type; what does not fit is said in the words of whoever reads JSON.

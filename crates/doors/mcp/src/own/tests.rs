@@ -26,7 +26,7 @@ async fn call(client: &Peer<RoleClient>, tool: &str, arguments: Value) -> Result
 #[tokio::test]
 async fn tools_work_in_the_session_of_the_client_or_the_one_it_names() {
     let client = client().await;
-    assert_eq!(client.list_all_tools().await.unwrap().len(), 15);
+    assert_eq!(client.list_all_tools().await.unwrap().len(), 16);
     let told = call(&client, "exec", json!({"command": "ls"})).await.unwrap().structured_content.unwrap();
     assert_eq!(
         told,

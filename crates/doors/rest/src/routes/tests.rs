@@ -53,6 +53,7 @@ fn operations() -> Vec<(String, String, bool)> {
                 .replace("{session_id}", "s")
                 .replace("{exec_id}", "e")
                 .replace("{process_id}", "p")
+                .replace("{context_id}", "c")
                 .replace("{skill_name}", "s")
                 .replace("{name}", "s")
                 .replace("{tool}", "exec");
@@ -385,7 +386,7 @@ async fn what_speaks_websocket_says_so_to_others() {
 async fn a_tool_that_does_not_exist_names_those_that_do() {
     let (status, body) = ask("POST", "/v1/tools/sudo", "{}").await;
     assert_eq!((status, &body["error"]["code"]), (404, &"tool_not_found".into()));
-    assert!(body["error"]["message"].as_str().unwrap().contains("exec, read, write"), "{body}");
+    assert!(body["error"]["message"].as_str().unwrap().contains("exec, run_code, read, write"), "{body}");
     for (tool, body, field) in [
         ("exec", "{}", "command"),
         ("exec", r#"{"parameters": []}"#, "parameters"),
@@ -408,7 +409,7 @@ async fn one_of_its_scopes_opens_the_tools_and_each_asks_for_its_own() {
             request.body(Body::from(body)).unwrap()
         };
         let (response, body) = answer(door(&[row.clone()]).await, with("GET", "/v1/tools", "")).await;
-        assert_eq!((response.status(), body["tools"].as_array().unwrap().len()), (StatusCode::OK, 7));
+        assert_eq!((response.status(), body["tools"].as_array().unwrap().len()), (StatusCode::OK, 8));
         let (response, _) = answer(door(&[row]).await, with("POST", &format!("/v1/tools/{tool}"), "{}")).await;
         assert_eq!(response.status(), StatusCode::FORBIDDEN, "{tool}");
     }
