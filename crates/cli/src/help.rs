@@ -12,6 +12,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         "Sessions, by asking a server",
         &[
             "exec",
+            "code",
             "shell",
             "session",
             "ps",

@@ -51,6 +51,7 @@ const COMMANDS: [&[&str]; 62] = [
     &["audit", "verify"],
     &["audit", "tail"],
     &["exec"],
+    &["code"],
     &["shell"],
     &["session"],
     &["session", "ls"],
