@@ -125,7 +125,7 @@ pub enum Error {
         process: ProcessId,
     },
 
-    /// There is no code context of that id.
+    /// The session lacks a code context of that id.
     #[error("session {session} has no code context {context:?}; list its contexts, or name a language instead")]
     CodeContextNotFound {
         /// The session.

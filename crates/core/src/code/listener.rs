@@ -12,7 +12,7 @@ use crate::call::{FollowEvent, StreamName};
 /// How long an unfinished line waits for its rest. Programs write a line in pieces, and a client should not see them.
 const LINE_WAIT: Duration = Duration::from_millis(20);
 
-/// Text that is told at once, finished or not.
+/// Text of this length is passed on at once, finished or not.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// How long the end of standard error may come after that of standard output. A cell can have closed it.
@@ -24,7 +24,7 @@ pub(crate) struct Listener {
     number: u64,
     stdout: Stream,
     stderr: Stream,
-    /// When what waits is told.
+    /// When waiting text is passed on.
     due: Option<Instant>,
     /// What the cell returned, and when that was heard.
     returned: Option<(i64, Instant)>,

@@ -164,7 +164,7 @@ fn streamed(events: Events) -> Response {
     ([("x-accel-buffering", "no")], Sse::new(events).keep_alive(alive)).into_response()
 }
 
-/// The name and data of an event; nothing for the end, which is told with the result.
+/// The name and data of an event; nothing for the end, which carries the result.
 fn frame(context: &CodeContext, event: &CodeEvent) -> Option<(&'static str, Value)> {
     Some(match event {
         CodeEvent::Started { execution_count } => {

@@ -99,7 +99,7 @@ fn body(options: &CodeOptions) -> Result<Map<String, Value>, Fault> {
     Ok(body)
 }
 
-/// The code: as it was typed, from a file, or from standard input.
+/// The code: as typed, from a file, or from standard input.
 fn code(options: &CodeOptions) -> Result<String, Fault> {
     let not_text = || Fault::new("the code is not UTF-8 text");
     if let Some(code) = &options.code {
@@ -177,7 +177,7 @@ fn write_text(text: &str) -> Result<u8, Fault> {
 }
 
 fn write_error(text: &str) -> u8 {
-    // There is no other place to report that standard error is gone.
+    // Nothing else could report that standard error is closed.
     drop(std::io::stderr().write_all(text.as_bytes()));
     0
 }
@@ -226,7 +226,7 @@ impl Events {
     }
 }
 
-/// The name and data of an event. A comment is none.
+/// The name and data of an event; nothing for a comment.
 fn parsed(event: &str) -> Option<(String, Value)> {
     let (mut name, mut data) = (String::new(), None);
     for line in event.lines() {

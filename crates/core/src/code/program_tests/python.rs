@@ -86,7 +86,7 @@ async fn an_interrupt_ends_the_cell_and_nothing_else() {
     }
     python.interrupt();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(python.run("kept").await.text(), "1", "one that comes between cells is for nobody");
+    assert_eq!(python.run("kept").await.text(), "1", "an interrupt between cells is ignored");
 }
 
 #[tokio::test]

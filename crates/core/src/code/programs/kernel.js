@@ -9,7 +9,7 @@ const { Console } = require('node:console');
 const { Readable, Writable } = require('node:stream');
 const Module = require('node:module');
 
-const FRAME_BYTES_MAX = 4096; // what a pipe takes in one piece, whoever else writes
+const FRAME_BYTES_MAX = 4096; // a pipe takes this in one piece, also with other writers
 const EVENT_BYTES_MAX = 8 << 20; // what the server takes as one event
 const TEXT_CHARS_MAX = 1 << 20; // of one text in an event
 const REQUESTS = 3; // where requests come in; 0 is empty, for cells
@@ -146,7 +146,7 @@ let interrupt = () => {};
 const onInterrupt = () => interrupt();
 let failed = null;
 
-// Static imports become dynamic ones: a cell is no module.
+// Static imports become dynamic ones: a cell cannot be a module.
 function withoutImports(code) {
   const named = (names) => names.replace(/\s+as\s+/g, ': ');
   return code
@@ -172,7 +172,7 @@ function withoutTypes(code) {
 
 function evaluate(shell, code, count) {
   return new Promise((resolve, reject) => {
-    // While code runs, Node itself breaks it on an interrupt; whoever listens as well would take that away from it.
+    // While code runs, Node itself breaks it on an interrupt; another listener would take that away from it.
     process.removeAllListeners('SIGINT');
     shell.eval(code + '\n', shell.context, `cell ${count}`, (error, value) => (error ? reject(error) : resolve([value])));
     process.on('SIGINT', onInterrupt);
@@ -193,7 +193,7 @@ async function run(shell, request, count, isTyped) {
 }
 
 async function cell(shell, request, count, isTyped) {
-  const before = new Map(Object.keys(request.env ?? {}).map((name) => [name, process.env[name]]));
+  const earlier = new Map(Object.keys(request.env ?? {}).map((name) => [name, process.env[name]]));
   Object.assign(process.env, request.env ?? {});
   try {
     await run(shell, request, count, isTyped);
@@ -204,7 +204,7 @@ async function cell(shell, request, count, isTyped) {
     tell(error);
   }
   [interrupt, failed] = [() => {}, null];
-  for (const [name, value] of before) {
+  for (const [name, value] of earlier) {
     if (value === undefined) delete process.env[name];
     else process.env[name] = value;
   }
@@ -219,7 +219,7 @@ function started() {
   const nowhere = new Writable({ write: (_, __, done) => done() });
   const input = new Readable({ read() {} });
   const shell = repl.start({ input, output: nowhere, prompt: '', terminal: false, useGlobal: true, breakEvalOnSigint: true });
-  // Some versions of Node tell what a cell throws to the shell's domain and to nobody else.
+  // Some versions of Node report what a cell throws to the shell's domain only.
   shell._domain?.removeAllListeners('error');
   shell._domain?.on('error', late);
   globalThis.require = Module.createRequire(path.join(process.cwd(), 'cell'));
@@ -241,7 +241,7 @@ async function serve(requests) {
   both('b', '0 0');
   for await (const line of requests) {
     const request = requestOf(line);
-    if (!request) continue; // a line that somebody did not finish
+    if (!request) continue; // an unfinished line
     count += 1;
     both('b', `${request.id} ${count}`);
     await cell(shell, request, count, language === 'typescript');

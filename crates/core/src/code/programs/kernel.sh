@@ -1,4 +1,4 @@
-# Runs cells in one shell. Text goes straight to descriptors 1 and 2; where a cell begins and ends is told between the text, in
+# Runs cells in one shell. Text goes straight to descriptors 1 and 2; where a cell begins and ends is written between the text, in
 # frames. The shell reads this and every cell from its standard input, and is an interactive one: an interrupt ends what it
 # does, and it goes on with the next line.
 PS1= PS2= PROMPT_COMMAND=

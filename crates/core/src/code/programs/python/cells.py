@@ -59,7 +59,7 @@ class Kernel:
         sys.stderr = sys.__stderr__ = Stream(2, "<stderr>")
 
     def show_figures(self):
-        """Has figures and values shown by us, whoever shows them."""
+        """Has all figures and values shown by this program."""
         os.environ.setdefault("MPLBACKEND", "agg")
 
         def pyplot(module):
@@ -103,7 +103,7 @@ class Kernel:
             try:
                 request = json.loads(line)
             except ValueError:
-                continue  # a line that somebody did not finish
+                continue  # an unfinished line
             self.count += 1
             self.frames.begin(request["id"], self.count)
             try:
@@ -222,7 +222,7 @@ def is_quiet(code, last):
 
 
 def told(error):
-    """An error with its frames, but for ours."""
+    """An error with the frames of the user."""
     try:
         if isinstance(error, SyntaxError) and (error.filename or "").startswith("<cell"):
             return "".join(traceback.format_exception_only(type(error), error))

@@ -1,4 +1,4 @@
-# What a figure of matplotlib shows, as numbers. Only what matplotlib itself remembers of it is told.
+# What a figure of matplotlib shows, as numbers. It has only what matplotlib itself remembers.
 CHART_POINTS_MAX = 100_000
 
 

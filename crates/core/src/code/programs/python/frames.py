@@ -8,13 +8,13 @@ import select
 import sys
 import threading
 
-FRAME_BYTES_MAX = 4096  # what a pipe takes in one piece, whoever else writes
+FRAME_BYTES_MAX = 4096  # a pipe takes this in one piece, also with other writers
 EVENT_BYTES_MAX = 8 << 20  # what the server takes as one event
 TEXT_CHARS_MAX = 1 << 20  # of one text in an event
 
 
 def write_all(descriptor, data):
-    """Writes all of it, also when somebody made the pipe non-blocking."""
+    """Writes all of it, also to a pipe that was made non-blocking."""
     view = memoryview(data)
     while view:
         try:
@@ -110,7 +110,7 @@ class Stream(io.TextIOBase):
 
 
 class NoInput(io.TextIOBase):
-    """Standard input of a cell: there is nobody to type."""
+    """Standard input of a cell, which is empty."""
 
     encoding = "utf-8"
 
@@ -121,7 +121,7 @@ class NoInput(io.TextIOBase):
         return 0
 
     def read(self, *_):
-        raise EOFError("a cell has no standard input: nobody is there to type; put the value into the code")
+        raise EOFError("a cell has no standard input: put the value into the code")
 
     readline = read
 

@@ -14,8 +14,8 @@ class UsageError(Exception):
 
 
 def parsed(code, file, notebook):
-    """The tree of a cell. Lines that are not Python become calls, one by one, where Python stumbles over them; what is not even
-    that may be something that IPython reads."""
+    """The tree of a cell. Lines that are not Python become calls, one by one, where Python stumbles over them; IPython may
+    read the rest."""
     try:
         return ast.parse(code, file)
     except SyntaxError as error:

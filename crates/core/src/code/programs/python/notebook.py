@@ -44,7 +44,7 @@ class Notebook:
         shell = self.shell()
         if shell is None or getattr(shell, "find_%s_magic" % kind)(name) is None:
             return None
-        # It takes the names of whoever calls it for the user's.
+        # It takes the names of its caller for the user's.
         call = "get_ipython().run_%s_magic(%s)" % (kind, ", ".join(map(repr, (name,) + words)))
         return (eval(compile(call, OURS, "eval"), self.main.__dict__),)
 
