@@ -13,8 +13,8 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::{
-    code, execs, files, input, managed, mcp, output, pages, ports, processes, profiles, service, sessions, skill_archives,
-    skills, streams, tools, volumes,
+    code, execs, files, input, managed, mcp, output, pages, ports, processes, profiles, service, sessions,
+    skill_archives, skills, streams, tools, volumes,
 };
 use door_http::failure::ErrorBody;
 use door_http::{ServerState, auth};
