@@ -26,7 +26,7 @@ fn help_teaches() {
 }
 
 /// Every command, a command of commands by its words.
-const COMMANDS: [&[&str]; 62] = [
+const COMMANDS: &[&[&str]] = &[
     &["run"],
     &["doctor"],
     &["backends"],

@@ -8,7 +8,6 @@ use box_core::limits::CODE_BYTES_MAX;
 use bytes::Bytes;
 use clap::Args;
 use http::{HeaderValue, Method, header};
-use http_body_util::{BodyExt, Full};
 use serde_json::{Map, Value, json};
 
 use crate::client::http::{Client, session_path};
@@ -129,12 +128,11 @@ async fn stream(client: &Client, path: &str, body: &Value) -> Result<u8, Fault> 
     let mut request = client.request(Method::POST, path)?;
     request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-    *request.body_mut() = Full::from(body.to_string());
+    *request.body_mut() = box_http_client::full(body.to_string());
     let mut opened = client.open_well(request).await?;
     let mut events = Events::default();
-    while let Some(frame) = opened.response.body_mut().frame().await {
-        let broken = |error| Fault::new(format!("the server's answer broke off: {error}")).code("unreachable");
-        let Ok(bytes) = frame.map_err(broken)?.into_data() else { continue };
+    let broken = |error| Fault::new(format!("the server's answer broke off: {error}")).code("unreachable");
+    while let Some(bytes) = opened.piece(None).await.map_err(broken)? {
         for (name, data) in events.take(&bytes)? {
             if let Some(code) = show(&name, &data)? {
                 return Ok(code);
