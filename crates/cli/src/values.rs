@@ -93,7 +93,7 @@ pub(crate) fn mount(text: &str) -> Result<MountText, String> {
     Ok(MountText { source: source.to_owned(), target: target.to_owned(), mode })
 }
 
-/// A volume and where a session mounts it, as it was typed.
+/// A volume and where a session mounts it, from the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeText {
     /// The name of the volume.

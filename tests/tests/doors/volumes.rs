@@ -1,6 +1,7 @@
 //! Volumes over REST: created, shared by sessions, bounded, and removed when no session mounts them.
 
 use anyhow::{Context, Result, ensure};
+use box_tests::http::Client;
 use serde_json::{Value, json};
 
 use crate::{Door, DoorCase, case, cases};
@@ -21,6 +22,20 @@ pub(crate) fn cases() -> Vec<DoorCase> {
 
 fn mounting(name: &str, mode: &str) -> Value {
     json!({ "volumes": [{ "name": name, "path": "/mnt/data", "mode": mode }] })
+}
+
+/// Removes what a case made: volumes outlive their server.
+async fn clear(client: &Client) -> Result<()> {
+    for session in client.sessions().await? {
+        let id = session["session_id"].as_str().unwrap_or_default();
+        client.delete(&format!("/v1/sessions/{id}")).await?.must(200)?;
+    }
+    let volumes = client.get("/v1/volumes").await?.must(200)?;
+    for volume in volumes.as_array().into_iter().flatten() {
+        let name = volume["name"].as_str().unwrap_or_default();
+        client.delete(&format!("/v1/volumes/{name}")).await?.must(200)?;
+    }
+    Ok(())
 }
 
 async fn volume(door: &Door, name: &str) -> Result<Value> {
@@ -63,7 +78,7 @@ async fn a_read_only_volume_is_not_written(door: &mut Door) -> Result<()> {
     let result = client.exec("reader", "cat /mnt/data/f; echo x > /mnt/data/f || echo x > /mnt/data/g").await?;
     ensure!(result["stdout"] == "words\n" && result["exit_code"] != 0, "{result}");
     ensure!(client.exec("writer", "ls /mnt/data; cat /mnt/data/f").await?["stdout"] == "f\nwords\n");
-    Ok(())
+    clear(&door.client).await
 }
 
 async fn a_volume_that_a_session_mounts_is_not_removed(door: &mut Door) -> Result<()> {
@@ -82,7 +97,7 @@ async fn a_volume_that_a_session_mounts_is_not_removed(door: &mut Door) -> Resul
     ensure!(volume(door, "data").await?["sessions"] == json!([]), "the name is free again");
     client.create("holder", &mounting("data", "rw")).await?;
     ensure!(client.exec("holder", "ls -A /mnt/data").await?["stdout"] == "", "and the volume is another one");
-    Ok(())
+    clear(&door.client).await
 }
 
 async fn a_volume_is_mounted_where_nothing_is_hidden(door: &mut Door) -> Result<()> {
@@ -104,7 +119,7 @@ async fn a_volume_is_mounted_where_nothing_is_hidden(door: &mut Door) -> Result<
     let below = json!({ "volumes": [{ "name": "data", "path": "/workspace/data" }] });
     client.create("one", &below).await?;
     ensure!(client.exec("one", "echo x > data/f && cat /workspace/data/f").await?["stdout"] == "x\n");
-    Ok(())
+    clear(&door.client).await
 }
 
 async fn other_volumes_are_a_conflict(door: &mut Door) -> Result<()> {
@@ -125,7 +140,8 @@ async fn other_volumes_are_a_conflict(door: &mut Door) -> Result<()> {
     differs(&mounting("data", "ro"), "data:/mnt/data:ro").await?;
     differs(&mounting("other", "rw"), "other:/mnt/data:rw").await?;
     differs(&json!({ "volumes": [{ "name": "data", "path": "/mnt/x" }] }), "data:/mnt/x:rw").await?;
-    differs(&json!({ "volumes": [] }), "none").await
+    differs(&json!({ "volumes": [] }), "none").await?;
+    clear(&door.client).await
 }
 
 async fn tenants_and_bound_tokens_reach_no_other_volumes(door: &mut Door) -> Result<()> {
@@ -148,7 +164,8 @@ async fn tenants_and_bound_tokens_reach_no_other_volumes(door: &mut Door) -> Res
     let careful = with(&["--name", "careful", "--profile", "offline_readonly"])?;
     let made = careful.post("/v1/sessions/two", &mounting("data", "rw")).await?.must(201)?;
     ensure!(made["volumes"][0]["mode"] == "ro", "its profile locks the mode: {made}");
-    careful.post("/v1/sessions/two", &mounting("data", "rw")).await?.must(201).map(drop)
+    careful.post("/v1/sessions/two", &mounting("data", "rw")).await?.must(201)?;
+    clear(&with(&["--name", "end"])?).await
 }
 
 async fn volumes_have_plain_names_and_a_limit(door: &mut Door) -> Result<()> {
@@ -168,7 +185,7 @@ async fn volumes_have_plain_names_and_a_limit(door: &mut Door) -> Result<()> {
     ensure!(error["hint"].as_str().is_some_and(|hint| hint.contains("remove")), "{error}");
     let listed = client.get("/v1/volumes").await?.must(200)?;
     ensure!(listed.as_array().map(Vec::len) == Some(64) && listed[0]["name"] == "v0", "{listed}");
-    Ok(())
+    clear(&door.client).await
 }
 
 async fn a_full_volume_stops_who_fills_it(door: &mut Door) -> Result<()> {
@@ -179,7 +196,7 @@ async fn a_full_volume_stops_who_fills_it(door: &mut Door) -> Result<()> {
     let fill = json!({ "cmd": "head -c 4194304 /dev/zero > /mnt/data/f; sleep 60" });
     client.post("/v1/sessions/one/exec", &fill).await?.refused(507, "quota_exceeded")?;
     client.post("/v1/sessions/two/exec", &json!({ "cmd": "true" })).await?.refused(507, "quota_exceeded")?;
-    client.delete("/v1/sessions/two/files?path=/mnt/data/f").await?.must(200)?;
+    client.delete("/v1/sessions/two/files?path=/mnt/data/f").await?.must(204)?;
     ensure!(client.exec("two", "true").await?["exit_code"] == 0);
-    Ok(())
+    clear(&door.client).await
 }

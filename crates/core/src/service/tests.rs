@@ -257,7 +257,7 @@ async fn volumes_are_refused_where_boxes_see_copies_only() {
     let request = SessionRequest { volumes, ..SessionRequest::default() };
     let error = service.create_session(&caller, &"s".parse().unwrap(), &request).await.unwrap_err();
     assert!(error.code() == "unsupported" && error.to_string().contains("backend e2b"), "{error}");
-    assert_eq!(service.volume(&caller, &key).await.unwrap().sessions, [], "there is no session");
+    assert_eq!(service.volume(&caller, &key).await.unwrap().sessions, [], "no session was created");
     service.delete_volume(&caller, &key).await.unwrap();
     assert_eq!(std::fs::read_dir(place.path().join("volumes")).unwrap().count(), 0);
 }

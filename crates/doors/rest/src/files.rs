@@ -26,7 +26,7 @@ use crate::views::Binary;
 use door_http::body::{Body, Params};
 use door_http::failure::{ErrorBody, Failure};
 
-/// The files of the session that the path names, asked by whoever came. Files never make a session.
+/// The files of the session that the path names, as its caller sees them. Files never make a session.
 #[derive(Debug)]
 pub(crate) struct Files {
     session: SessionFiles,

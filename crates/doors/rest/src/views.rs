@@ -45,7 +45,7 @@ impl SessionView {
         info.config.locked.clear();
         info.config.lease_end = LeaseEnd::Never;
         info.config.snapshot = None;
-        // Where the server keeps a volume is no concern of its users.
+        // Callers do not learn where the server keeps a volume.
         info.config.volumes.iter_mut().for_each(|volume| volume.host_path.clear());
         Self { info, status, env_keys, managed_processes: BTreeMap::new(), managed_process: None }
     }

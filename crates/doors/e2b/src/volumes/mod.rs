@@ -26,7 +26,7 @@ pub(crate) fn mounts(asked: &[SandboxVolume]) -> Result<Option<Vec<VolumeMount>>
     Ok((!mounts.is_empty()).then_some(mounts))
 }
 
-/// What a client is told that asks for volumes themselves.
+/// The error of a call about volumes, in terms that clients know.
 pub(crate) fn told(error: Error) -> E2bFailure {
     match error {
         Error::Unsupported { .. } => E2bFailure::not_served("volumes"),
