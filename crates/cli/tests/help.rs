@@ -95,7 +95,7 @@ const COMMANDS: &[&[&str]] = &[
 #[test]
 fn help_of_each_verb() {
     for command in COMMANDS {
-        insta::assert_snapshot!(command.join("-"), help(&[command, &["--help"]].concat()));
+        insta::assert_snapshot!(command.join("-"), help(&[*command, &["--help"]].concat()));
     }
 }
 
