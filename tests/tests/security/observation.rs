@@ -195,7 +195,7 @@ pub(crate) fn spec(world: &World, case: &CorpusCase, network: Network) -> Result
             "cpus" => spec.cpus = value.as_f64().context("cpus is not a number")?,
             "workspace_quota_mb" => spec.disk_mb = number()?,
             "root_capabilities" => {
-                spec.root_capabilities = value.as_bool().context("root_capabilities is not a boolean")?
+                spec.root_capabilities = value.as_bool().context("root_capabilities is not a boolean")?;
             }
             "timeout_sec" | "network" => {}
             unknown => anyhow::bail!("{}: unknown profile field {unknown}", case.id),

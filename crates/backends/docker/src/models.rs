@@ -12,6 +12,7 @@ pub(crate) struct SystemInfo {
     pub(crate) server_version: Option<String>,
     pub(crate) driver: Option<String>,
     pub(crate) driver_status: Option<Vec<Vec<String>>>,
+    #[expect(clippy::zero_sized_map_values, reason = "only the names are read")]
     pub(crate) runtimes: Option<HashMap<String, IgnoredAny>>,
     pub(crate) default_runtime: Option<String>,
     pub(crate) security_options: Option<Vec<String>>,
@@ -66,6 +67,7 @@ pub(crate) struct ContainerSummary {
 /// `GET /containers/{id}/stats`
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the names of the API")]
 pub(crate) struct ContainerStats {
     pub(crate) cpu_stats: Option<CpuStats>,
     pub(crate) memory_stats: Option<MemoryStats>,
@@ -112,6 +114,7 @@ pub(crate) struct ImageConfig {
     pub(crate) cmd: Option<Vec<String>>,
     pub(crate) env: Option<Vec<String>>,
     pub(crate) working_dir: Option<String>,
+    #[expect(clippy::zero_sized_map_values, reason = "only the paths are read")]
     pub(crate) volumes: Option<BTreeMap<String, IgnoredAny>>,
     pub(crate) healthcheck: Option<IgnoredAny>,
 }
@@ -169,10 +172,10 @@ mod tests {
         let listed: Vec<ContainerSummary> =
             serde_json::from_str(r#"[{"Id":"c1","Names":["/strongbox-b"],"Labels":null}]"#).unwrap();
         assert_eq!(listed[0].names.as_deref(), Some(&["/strongbox-b".to_owned()][..]));
-        let stats: ContainerStats = serde_json::from_str(
+        let used: ContainerStats = serde_json::from_str(
             r#"{"cpu_stats":{"cpu_usage":{"total_usage":7000}},"memory_stats":{"usage":5},"pids_stats":{"current":2}}"#,
         )
         .unwrap();
-        assert_eq!(stats.cpu_stats.unwrap().cpu_usage.unwrap().total_usage, Some(7000));
+        assert_eq!(used.cpu_stats.unwrap().cpu_usage.unwrap().total_usage, Some(7000));
     }
 }

@@ -208,8 +208,8 @@ impl From<box_core::Error> for Failure {
             | E::ExecNotFound { .. }
             | E::ProcessNotFound { .. }
             | E::ToolNotFound { .. }
-            | E::VolumeNotFound { .. } => told(StatusCode::NOT_FOUND, detail),
-            E::CodeContextNotFound { .. } => told(StatusCode::NOT_FOUND, detail),
+            | E::VolumeNotFound { .. }
+            | E::CodeContextNotFound { .. } => told(StatusCode::NOT_FOUND, detail),
             E::InterpreterMissing { .. } => told(StatusCode::UNPROCESSABLE_ENTITY, detail).field("language"),
             E::PortClosed { .. } => told(StatusCode::BAD_GATEWAY, detail),
             E::SessionConflict { differences, .. } => {

@@ -120,7 +120,7 @@ impl<C: Clerk> Desk<C> {
                 Incoming::Request(request) => self.take(request, text.len()).await,
                 Incoming::Refused(reply) => self.reply(reply).await,
                 Incoming::Ignored => {
-                    tracing::debug!(message.bytes = text.len(), "ignored a message that is not a request")
+                    tracing::debug!(message.bytes = text.len(), "ignored a message that is not a request");
                 }
             }
         }

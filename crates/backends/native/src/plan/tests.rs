@@ -36,7 +36,7 @@ fn writable() -> Writable {
 fn draft_of(spec: &BoxSpec, host: Option<&HostRoot>, shares_skeleton: bool) -> Draft {
     let id = "b1".parse().unwrap();
     let agent = User { uid: 65535, gid: 65535 };
-    let resolver = has_network(spec).then(|| "nameserver 192.0.2.1\n".to_owned());
+    let resolver = (spec.network == box_core::Network::On).then(|| "nameserver 192.0.2.1\n".to_owned());
     let root_capabilities = if spec.root_capabilities { RootCapability::ALL.to_vec() } else { Vec::new() };
     let settings = vec![("user/max_inotify_instances", "64".to_owned())];
     let facts = PlanInputs {
