@@ -20,7 +20,7 @@ pub struct Limits {
     pub answer: Duration,
 }
 
-/// A client that connects anew for each request, and only to the socket addresses that it is given.
+/// A client that opens a connection for each request, and only to the given socket addresses.
 #[derive(Debug)]
 pub struct Client {
     limits: Limits,
@@ -99,7 +99,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_goes_to_the_resolved_address_and_names_the_server() {
         let (listener, found) = listen().await;
-        // The name cannot be resolved: whoever did would fail.
+        // The name cannot be resolved; a client that tried would fail.
         let address = Address::parse("http://nowhere.invalid:1/path?x=1").unwrap();
         let client = Client::new(LIMITS);
         let served = serve(listener, "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");

@@ -55,7 +55,7 @@ struct AskedFileOp {
     only_reads: bool,
 }
 
-/// Operations that change no file. What is not among them is taken for one that does.
+/// Operations that change no file. Every other one counts as writing.
 const READING: [&str; 13] =
     ["Stat", "List", "Read", "Pack", "Watch", "Measure", "Lines", "Glob", "Grep", "Space", "Follow", "Reach", "Save"];
 

@@ -24,11 +24,12 @@ const FIXTURES: [&str; 8] = [
 ];
 
 /// Fields that older rows lack: table, object in the row, field, and the value that is read instead.
-const ADDED: [(&str, &str, &str, &str); 13] = [
+const ADDED: [(&str, &str, &str, &str); 14] = [
     ("sessions", "", "backend", "null"),
     ("sessions", "/config", "user", "\"root\""),
     ("sessions", "/config", "root_capabilities", "false"),
     ("sessions", "/config/kept", "mode", "\"rw\""),
+    ("sessions", "/config/volumes/0", "name", "\"\""),
     ("sessions", "/handle", "agent", r#"{ "version": 0, "features": [] }"#),
     ("execs", "", "note", "null"),
     ("execs", "/info", "pid", "null"),
@@ -39,6 +40,9 @@ const ADDED: [(&str, &str, &str, &str); 13] = [
     ("tokens", "", "profile", "null"),
     ("sandboxes", "", "defaults", r#"{ "user": null, "workdir": null, "start_command": null, "ready_command": null }"#),
 ];
+
+/// Fields that older rows call otherwise: table, object in the row, field, and its name now.
+const RENAMED: [(&str, &str, &str, &str); 1] = [("sessions", "/config/volumes/0", "mount_path", "path")];
 
 /// Fields of older rows that are skipped: table, object in the row, field.
 const REMOVED: [(&str, &str, &str); 3] = [
@@ -96,6 +100,12 @@ fn expected(mut written: Rows) -> Rows {
     for (table, object, field, value) in ADDED {
         for fields in objects(&mut written, table, object) {
             fields.entry(field).or_insert_with(|| serde_json::from_str(value).unwrap());
+        }
+    }
+    for (table, object, field, name) in RENAMED {
+        for fields in objects(&mut written, table, object) {
+            let value = fields.remove(field);
+            fields.extend(value.map(|value| (name.to_owned(), value)));
         }
     }
     for (table, object, field) in REMOVED {

@@ -1,4 +1,4 @@
-//! One type for every transport: rmcp compiles its whole client once for each type of transport that it is given.
+//! One type for every transport: rmcp compiles its whole client once per type of transport.
 
 use std::error::Error;
 use std::fmt;
