@@ -106,6 +106,14 @@ pub(crate) enum Verb {
     /// Make, list, pause and remove sessions
     #[command(subcommand)]
     Session(client::session::SessionVerb),
+    /// Save sessions, and list, show and delete what was saved
+    #[command(subcommand)]
+    Snapshot(client::snapshot::SnapshotVerb),
+    /// Copy a session: a new box with the same files
+    Fork(client::fork::ForkOptions),
+    /// List and delete templates that were built for clients of E2B
+    #[command(subcommand)]
+    Template(client::template::TemplateVerb),
     /// List managed processes and commands
     Ps(client::ps::PsOptions),
     /// Start and stop programs that live on

@@ -10,6 +10,7 @@ use crate::mcp::McpError;
 use crate::quota::QuotaMoment;
 use crate::session::{Difference, SessionId};
 use crate::skills::SkillError;
+use crate::snapshots::SnapshotError;
 
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -51,6 +52,17 @@ pub enum Error {
         fix: String,
     },
 
+    /// The backend of the box lacks an ability. Trying again never helps.
+    #[error("{what} is not supported: {reason}; {fix}")]
+    Unsupported {
+        /// What was asked.
+        what: String,
+        /// What the backend lacks.
+        reason: String,
+        /// What to do instead.
+        fix: String,
+    },
+
     /// The machine lacks a network or disk facility that the request needs. Trying again helps only after the fix.
     #[error("{what} is not available here: {reason}; {fix}")]
     MissingFacility {
@@ -59,17 +71,6 @@ pub enum Error {
         /// What the machine lacks.
         reason: String,
         /// What to install or set.
-        fix: String,
-    },
-
-    /// Nothing here can do this, and trying again does not help.
-    #[error("{what} is not supported here: {reason}; {fix}")]
-    Unsupported {
-        /// What was asked.
-        what: String,
-        /// Why it cannot be done.
-        reason: String,
-        /// What to use instead.
         fix: String,
     },
 
@@ -291,6 +292,10 @@ pub enum Error {
     #[error(transparent)]
     Mcp(#[from] McpError),
 
+    /// A snapshot or template cannot be made, found or used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+
     /// What came out of a box was not our protocol. The stream was dropped.
     #[error("the box broke the protocol: {0}")]
     Protocol(#[from] FrameError),
@@ -340,6 +345,7 @@ impl Error {
             Self::File(error) => error.code.as_str(),
             Self::Skill(error) => error.code(),
             Self::Mcp(error) => error.code(),
+            Self::Snapshot(error) => error.code(),
             Self::Protocol(_) => "protocol",
             Self::Io { .. } => "io",
         }
@@ -354,11 +360,11 @@ impl Error {
             Self::Unavailable { what, reason, fix } => {
                 Self::Unavailable { what: what.clone(), reason: reason.clone(), fix: fix.clone() }
             }
-            Self::MissingFacility { what, reason, fix } => {
-                Self::MissingFacility { what: what.clone(), reason: reason.clone(), fix: fix.clone() }
-            }
             Self::Unsupported { what, reason, fix } => {
                 Self::Unsupported { what: what.clone(), reason: reason.clone(), fix: fix.clone() }
+            }
+            Self::MissingFacility { what, reason, fix } => {
+                Self::MissingFacility { what: what.clone(), reason: reason.clone(), fix: fix.clone() }
             }
             Self::FloorNotHeld { dimension, found, reason } => {
                 Self::FloorNotHeld { dimension: *dimension, found: *found, reason: reason.clone() }
@@ -376,6 +382,7 @@ impl Error {
             Self::Unrecorded { reason } => Self::Unrecorded { reason: reason.clone() },
             Self::AgentTooOld { feature } => Self::AgentTooOld { feature },
             Self::Disabled => Self::Disabled,
+            Self::Snapshot(error) => Self::Snapshot(error.clone()),
             Self::Refused(refusal) => Self::Refused(refusal.clone()),
             Self::Protocol(error) => Self::Protocol(error.clone()),
             Self::Io { context, source } => {

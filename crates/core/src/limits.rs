@@ -221,3 +221,13 @@ pub const CODE_INTERRUPT_TIME_MAX: std::time::Duration = std::time::Duration::fr
 pub const CODE_RESULTS_BYTES_MAX: usize = 16 << 20;
 /// Displayed values that one result carries.
 pub const CODE_RESULTS_MAX: usize = 256;
+/// Snapshots and templates of one tenant.
+pub const SNAPSHOTS_MAX: usize = 64;
+/// Tags of one version of a template.
+pub const SNAPSHOT_TAGS_MAX: usize = 32;
+/// How long saving a box may take.
+pub const SAVE_TIME_MAX: std::time::Duration = std::time::Duration::from_mins(15);
+/// Longest pause between two pieces of a box that is saved.
+pub const SAVE_PAUSE_MAX: std::time::Duration = std::time::Duration::from_mins(1);
+/// Largest file for a build, uncompressed.
+pub const UPLOAD_BYTES_MAX: u64 = 4 << 30;

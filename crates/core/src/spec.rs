@@ -198,8 +198,8 @@ impl BoxSpec {
     pub fn refuse_snapshot(&self, backend: BackendName) -> Result<()> {
         match &self.snapshot {
             None => Ok(()),
-            Some(_) => Err(Error::Unavailable {
-                what: "a box made from a saved one".to_owned(),
+            Some(_) => Err(Error::Unsupported {
+                what: "a box made from a snapshot".to_owned(),
                 reason: format!("the backend {backend} has no storage that it could fill"),
                 fix: "use the native backend".to_owned(),
             }),

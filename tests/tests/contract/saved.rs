@@ -313,6 +313,6 @@ async fn where_no_box_can_be_saved_that_is_said(ground: Arc<Ground>) -> Result<(
     std::fs::write(&snapshot, "")?;
     let error =
         ground.try_make(&seeded(&Profile::default().spec(), &snapshot)).await.err().context("something was made")?;
-    ensure!(error.code() == "unavailable" && error.to_string().contains("native"), "{error}");
+    ensure!(error.code() == "unsupported" && error.to_string().contains("native"), "{error}");
     Ok(())
 }

@@ -31,6 +31,7 @@ mod restart;
 mod routes;
 mod sessions;
 mod skills;
+mod snapshots;
 mod socket;
 mod tools;
 mod volumes;
@@ -131,6 +132,7 @@ fn all() -> Vec<(&'static str, Vec<DoorCase>)> {
     vec![
         ("sessions", sessions::cases()),
         ("capacity", capacity::cases()),
+        ("snapshots", snapshots::cases()),
         ("quota", quota::cases()),
         ("disk", disk::cases()),
         ("degraded", degraded::cases()),

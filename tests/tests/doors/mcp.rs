@@ -180,6 +180,8 @@ async fn tools_without_a_token_name_no_box_of_servers(door: &mut Door) -> Result
             ("session_info", json!({"session_id": id})),
             ("session_end", json!({"session_id": id})),
             ("process_start", json!({"command": "cat", "session_id": id})),
+            ("snapshot", json!({"session_id": id})),
+            ("fork", json!({"new_session_id": "copy", "session_id": id})),
         ] {
             let told = told(&mcp, tool, arguments).await?;
             ensure!(
@@ -208,6 +210,8 @@ async fn who_is_bound_to_a_session_names_no_other(door: &mut Door) -> Result<()>
         ("grep", json!({"pattern": "x"})),
         ("process_start", json!({"command": "cat"})),
         ("process_list", json!({})),
+        ("snapshot", json!({})),
+        ("fork", json!({"new_session_id": "own"})),
         ("process_output", json!({"process_id": "default"})),
         ("process_input", json!({"process_id": "default", "text": "x"})),
         ("process_stop", json!({"process_id": "default"})),

@@ -29,8 +29,8 @@ use crate::config::PlaceOptions;
 use crate::fault::Fault;
 
 pub(crate) use self::verb::{
-    attach, code, cp, e2b, errors, exec, kill, logs, ls, mcp, port_forward, process, ps, session, shell, skill, status,
-    volume,
+    attach, code, cp, e2b, errors, exec, fork, kill, logs, ls, mcp, port_forward, process, ps, session, shell, skill,
+    snapshot, status, template, volume,
 };
 
 /// Which server to ask.

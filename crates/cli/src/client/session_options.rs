@@ -45,6 +45,9 @@ pub(crate) struct SessionOptions {
     /// Root file system: host, or a name that the configuration of the server gives to one
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
+    /// Begin with the files of a snapshot or template, NAME[:TAG] or its id; `strongbox snapshot ls` lists them
+    #[arg(long, value_name = "NAME", conflicts_with = "image")]
+    snapshot: Option<String>,
     /// Let commands change their whole root; the changes go with the session
     #[arg(long, conflicts_with = "read_only")]
     writable_root: bool,
@@ -76,6 +79,7 @@ impl SessionOptions {
         put("workspace_quota_mb", self.disk.map(|mb| json!(mb)));
         put("host_path", self.workspace.as_deref().map(|path| absolute("workspace", path)).transpose()?);
         put("image", self.image.as_ref().map(|image| json!(image)));
+        put("snapshot", self.snapshot.as_ref().map(|name| json!(name)));
         put("read_only_rootfs", (self.read_only || self.writable_root).then(|| json!(self.read_only)));
         put("persistent", self.persistent.then_some(json!(true)));
         put("ttl_sec", self.ttl.map(|seconds| json!(seconds)));
@@ -128,7 +132,7 @@ mod tests {
     #[test]
     fn only_what_was_typed_is_asked() {
         assert_eq!(fields(&[]).unwrap(), json!({}));
-        let table: [(&[&str], Value); 13] = [
+        let table: [(&[&str], Value); 14] = [
             (&["--profile=debug"], json!({ "profile": "debug" })),
             (&["--network=on"], json!({ "network": "on" })),
             (&["--memory=2g", "--pids=5"], json!({ "memory_mb": 2048, "pids_limit": 5 })),
@@ -136,6 +140,7 @@ mod tests {
             (&["--disk=100"], json!({ "workspace_quota_mb": 100 })),
             (&["--workspace=/srv/w"], json!({ "host_path": "/srv/w" })),
             (&["--image=python:3.11-slim"], json!({ "image": "python:3.11-slim" })),
+            (&["--snapshot=deps:v1"], json!({ "snapshot": "deps:v1" })),
             (&["--writable-root"], json!({ "read_only_rootfs": false })),
             (&["--read-only"], json!({ "read_only_rootfs": true })),
             (&["--persistent", "--ttl=2h"], json!({ "persistent": true, "ttl_sec": 7200 })),

@@ -31,7 +31,7 @@ impl Config {
             if let Some(Err(invalid)) = profile.as_deref().map(|profile| self.profiles.get(profile)) {
                 return Err(Fault::new(format!("e2b_door.templates.{name}: {invalid}")));
             }
-            all.insert(name, TemplateBase { profile, image, cpus, memory_mb, disk_mb });
+            all.insert(name, TemplateBase { profile, image, cpus, memory_mb, disk_mb, ..TemplateBase::default() });
         }
         Ok(E2bConfig {
             enabled,

@@ -98,6 +98,7 @@ impl Server {
         let mut doors = config.doors(langbot.clone());
         doors.skills.stores = Some(skills);
         doors.e2b = config.e2b_door()?;
+        service.serve_snapshots(doors.e2b.snapshot_config());
         if let Some(mcp) = &mcp {
             mcp.join(&mut doors);
         }

@@ -101,7 +101,7 @@ impl Service {
 }
 
 impl Inner {
-    async fn run_file_op(
+    pub(super) async fn run_file_op(
         self: &Arc<Self>,
         caller: &Caller,
         id: &SessionId,

@@ -24,6 +24,7 @@ mod recovery;
 mod session;
 mod sessions;
 mod skills;
+mod snapshots;
 mod status;
 mod to_the_end;
 mod unattended;
@@ -50,6 +51,7 @@ use crate::caller::{Caller, Scope, TenantId};
 use crate::disk::StateDisk;
 use crate::session::SessionId;
 use crate::skills::Skills;
+use crate::snapshots::SnapshotStore;
 use crate::store::{SessionKey, Store};
 use crate::tasks::Start as _;
 use crate::volumes::Volumes;
@@ -68,6 +70,7 @@ pub use ports::PortStream;
 use recovery::Recovery;
 use session::{Session, lock};
 pub use sessions::Created;
+pub use snapshots::{ForkSource, SaveRequest};
 pub use status::{BackendInfo, StatusInfo};
 use to_the_end::ToTheEnd;
 pub use volumes::{VOLUME_ROOT, VolumeFiles};
@@ -284,6 +287,8 @@ struct Inner {
     skills: OnceLock<Arc<dyn Skills>>,
     /// Who runs MCP servers, if anybody.
     mcp: OnceLock<Mcp>,
+    /// Saved boxes, and where they are kept.
+    snapshots: OnceLock<SnapshotStore>,
 }
 
 impl Service {
@@ -315,6 +320,7 @@ impl Service {
             code_queues: code::ContextQueues::default(),
             skills: OnceLock::new(),
             mcp: OnceLock::new(),
+            snapshots: OnceLock::new(),
         };
         let service = Self { inner: Arc::new(inner) };
         if service.inner.enabled().is_ok() {
@@ -524,6 +530,9 @@ fn found_again() -> Error {
         fix: "try again in a moment".to_owned(),
     }
 }
+
+#[cfg(test)]
+pub(crate) use tests::Memory;
 
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@ use crate::session::{
     AbsentSession, ChangedMounts, LeaseEnd, SessionConfig, SessionDefaults, SessionFilter, SessionId, SessionInfo,
     SessionPage, SessionRequest, SessionState, VanishedBox, check_ttl,
 };
+use crate::snapshots::SnapshotError;
 use crate::store::{Change, SessionKey, Wait};
 use crate::{BoxSpec, Error, Liveness, Result, fault, limits, quota};
 
@@ -241,11 +242,12 @@ impl Inner {
         let key = SessionKey { tenant: caller.tenant.clone(), id: id.clone() };
         // Until the session is listed, which keeps its volumes from then on.
         let held = self.hold_volumes(caller, id, request).await?;
+        let made_from = self.resolve_snapshot(caller, id, request).await?;
         let (session, created) = loop {
             if self.stopping.is_cancelled() {
                 return Err(Error::Stopping);
             }
-            let (session, created) = match self.find_or_begin(caller, &key, request, &held)? {
+            let (session, created) = match self.find_or_begin(caller, &key, request, made_from.as_ref(), &held)? {
                 SessionLookup::New(session, spec) => {
                     self.begin_making(&session, spec);
                     (session, Created::New)
@@ -295,12 +297,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Finds the session or puts a new one in the list, in one step. Nothing is waited for.
+    /// Finds the session or puts a new one in the list, in one step, without waiting. `made_from` is the request with what its
+    /// snapshot says.
     fn find_or_begin(
         &self,
         caller: &Caller,
         key: &SessionKey,
         request: &SessionRequest,
+        made_from: Option<&SessionRequest>,
         held: &HeldVolumes,
     ) -> Result<SessionLookup> {
         let settings = self.config();
@@ -314,7 +318,10 @@ impl Inner {
         }
         // Everything that can be refused is refused before there is anything to undo.
         self.check_writable()?;
-        let (config, spec) = self.decide(caller, request, held)?;
+        if let (Some(name), None) = (&request.snapshot, made_from) {
+            return Err(SnapshotError::NotFound { name: name.clone() }.into());
+        }
+        let (config, spec) = self.decide(caller, made_from.unwrap_or(request), held)?;
         let spec = BoxSpec { session: Some(key.id.to_string()), ..spec };
         if spec.backend.is_none() {
             self.backend.presence()?;

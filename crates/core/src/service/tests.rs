@@ -15,7 +15,7 @@ use crate::backend::{
 use crate::call::ExecCall;
 use crate::profile::ProfileDraft;
 use crate::session::{HostPathMode, SessionFilter, SessionRequest, SessionState};
-use crate::store::{Change, Loaded, SessionRow, StoredRow, Table, Wait};
+use crate::store::{Change, Loaded, Row, SessionRow, StoredRow, Table, TemplateKey, TemplateRow, Wait};
 use crate::volumes::{VolumeKey, VolumeMount};
 use crate::{BoxSpec, Guarantees};
 
@@ -121,9 +121,10 @@ impl Backend for Barren {
 
 /// A memory of one session, and of how often it was changed.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     sessions: Vec<SessionRow>,
     unreadable: Vec<(SessionKey, String)>,
+    templates: Mutex<BTreeMap<TemplateKey, TemplateRow>>,
     changes: Mutex<usize>,
 }
 
@@ -153,15 +154,24 @@ fn row(id: &str, backend: BackendName) -> SessionRow {
 #[async_trait]
 impl Store for Memory {
     async fn read(&self, tables: &[&'static Table]) -> Result<Vec<Vec<StoredRow>>> {
-        Ok(tables.iter().map(|_| Vec::new()).collect())
+        let stored = |row: &TemplateRow| StoredRow { keys: row.keys(), json: Ok(serde_json::to_vec(row).unwrap()) };
+        let templates = || self.templates.lock().unwrap().values().map(stored).collect();
+        let rows = |table: &&Table| if table.name == "templates" { templates() } else { Vec::new() };
+        Ok(tables.iter().map(rows).collect())
     }
 
     async fn load(&self) -> Result<Loaded> {
         Ok(Loaded { sessions: self.sessions.clone(), unreadable: self.unreadable.clone(), ..Loaded::default() })
     }
 
-    async fn write(&self, _change: Change, _wait: Wait) -> Result<()> {
+    async fn write(&self, change: Change, _wait: Wait) -> Result<()> {
         *self.changes.lock().unwrap() += 1;
+        let mut templates = self.templates.lock().unwrap();
+        match change {
+            Change::PutTemplate(row) => drop(templates.insert(row.key.clone(), *row)),
+            Change::DeleteTemplate(key) => drop(templates.remove(&key)),
+            _ => {}
+        }
         Ok(())
     }
 

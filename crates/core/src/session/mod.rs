@@ -90,6 +90,9 @@ pub struct SessionConfig {
     #[serde(rename = "seed", default, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     pub snapshot: Option<PathBuf>,
+    /// The snapshot or template that it was made from, `NAME:TAG` or `ID:TAG`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_snapshot: Option<String>,
     /// What its profile locked when it was made. Kept with it, because the profile may be another one by now; callers see it in
     /// the list of profiles.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

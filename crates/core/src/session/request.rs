@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{HostPathMode, KeptDirectory, LeaseEnd, OnTimeout, SessionConfig};
 use crate::profile::LockedField;
+use crate::snapshots::Reference;
 use crate::volumes::{self, MountedVolume, VolumeMount};
 use crate::{
     BackendName, BoxSpec, ImagePolicy, MountMode, MountSpec, Network, Origin, Profiles, Result, limits, skills,
@@ -50,9 +51,11 @@ pub struct SessionRequest {
     pub env: Vec<(String, String)>,
     /// Volumes of the tenant to mount.
     pub volumes: Option<Vec<VolumeMount>>,
-    /// Archive of a snapshot, on this machine, from which the box is made. Only doors of this process name one, never their callers;
+    /// The snapshot or template from which the session is made, `NAME[:TAG]` or `ID[:TAG]`.
+    pub snapshot: Option<String>,
+    /// The archive of a snapshot on this machine, from which the box is made. Only this process names one, never its callers;
     /// it matters only when the session is made.
-    pub snapshot: Option<PathBuf>,
+    pub archive: Option<PathBuf>,
     /// What the door handles in a way of its own.
     pub rules: DoorRules,
 }
@@ -241,6 +244,11 @@ impl SessionConfig {
         let volumes = asked.and_then(|asked| volumes::difference(&self.volumes, asked, is_mode_locked));
         compare("on_timeout", self.on_timeout.to_string(), request.on_timeout.map(|what| what.to_string()));
         found.extend(volumes);
+        let asked = request.snapshot.as_deref().map(|name| Reference::read(name).to_string());
+        let existing = self.from_snapshot.clone().unwrap_or_else(|| "none".to_owned());
+        if let Some(asked) = asked.filter(|asked| *asked != existing) {
+            found.push(Difference { field: "snapshot", existing, asked });
+        }
         found.extend(self.different_env(&request.env));
         found
     }
@@ -249,7 +257,10 @@ impl SessionConfig {
     fn different_env(&self, asked: &[(String, String)]) -> Option<Difference> {
         let of = |env: &[(String, String)]| env.iter().cloned().collect::<BTreeMap<_, _>>();
         let (existing, asked) = (of(&self.env), of(asked));
-        if asked.is_empty() || asked == existing {
+        // A snapshot brings variables of its own.
+        let is_part =
+            self.from_snapshot.is_some() && asked.iter().all(|(name, value)| existing.get(name) == Some(value));
+        if asked.is_empty() || asked == existing || is_part {
             return None;
         }
         let told = |(name, value): (&String, &String)| match existing.get(name) {

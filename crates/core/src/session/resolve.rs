@@ -9,6 +9,7 @@ use super::request::{LoneMountPath, check_ttl};
 use super::{SessionConfig, SessionRequest};
 use crate::call::{ExecCall, ExecSpan};
 use crate::profile::{LockedField, TIMEOUT_SEC_MAX, locked_deadline_sec};
+use crate::snapshots::Reference;
 use crate::volumes::{self, VolumeDirectory};
 use crate::{Profile, Profiles, Result, ServiceConfig, TenantId, limits};
 
@@ -90,7 +91,8 @@ impl SessionRequest {
             timeout_sec_max: self.longest_deadline(profile, caller_profile),
             on_timeout: asked.on_timeout.or(asked.rules.on_timeout).unwrap_or_default(),
             env: asked.env,
-            snapshot: asked.snapshot,
+            snapshot: asked.archive,
+            from_snapshot: asked.snapshot.as_deref().map(|name| Reference::read(name).to_string()),
             locked: profile.locked.clone(),
         };
         config.validate()?;

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use box_wire::GuestPath;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::caller::TenantId;
+use crate::limits;
+use crate::session::{HostPathMode, SessionConfig};
 
 /// Which saved box: ids are unique.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -107,6 +110,29 @@ pub struct TemplateBase {
     pub memory_mb: Option<u64>,
     /// Most that the box can store.
     pub disk_mb: Option<u64>,
+    /// Whether the root file system is read-only. Rows of older versions have none: the profile decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only_rootfs: Option<bool>,
+    /// Where the box's own workspace is, when not in the usual place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_path: Option<GuestPath>,
+}
+
+impl TemplateBase {
+    /// What the box of a session is, which its archive does not hold.
+    pub fn of(config: &SessionConfig) -> Self {
+        let is_mounted = config.host_path.is_some() && config.host_path_mode != HostPathMode::None;
+        let is_usual = is_mounted || config.mount_path.as_str() == limits::WORKSPACE;
+        Self {
+            profile: Some(config.profile.clone()),
+            image: Some(config.image.clone()),
+            cpus: Some(config.cpus),
+            memory_mb: Some(config.memory_mb),
+            disk_mb: Some(config.workspace_quota_mb).filter(|disk_mb| *disk_mb > 0),
+            read_only_rootfs: Some(config.read_only_rootfs),
+            mount_path: (!is_usual).then(|| config.mount_path.clone()),
+        }
+    }
 }
 
 impl fmt::Debug for TemplateRow {

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use box_core::snapshots::SnapshotStore;
 use door_http::ServerState;
 
 use crate::{E2b, E2bConfig};
@@ -30,6 +31,11 @@ impl App {
     pub(crate) fn new(state: ServerState, config: E2bConfig) -> Self {
         let e2b = E2b::new(config, Arc::clone(state.store()));
         Self(Arc::new(Inner { state, e2b }))
+    }
+
+    /// The saved boxes of all tenants.
+    pub(crate) fn snapshots(&self) -> &SnapshotStore {
+        self.service().snapshot_store()
     }
 
     /// What this door knows.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use box_core::snapshots::SnapshotConfig;
 use box_core::store::TemplateBase;
 
 /// Longest domain.
@@ -73,6 +74,15 @@ impl E2bConfig {
         let loopback = listens.filter(|address| address.ip().to_canonical().is_loopback());
         if let (None, Some(address)) = (&self.domain, loopback) {
             self.domain = Some(format!("localhost:{}", address.port()));
+        }
+    }
+
+    /// Where the service keeps snapshots, and which names are the operator's.
+    pub fn snapshot_config(&self) -> SnapshotConfig {
+        SnapshotConfig {
+            directory: self.snapshots.clone(),
+            bytes_max: self.saved_mb_max << 20,
+            reserved: self.templates.keys().filter(|name| !self.is_starter(name)).cloned().collect(),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use box_core::Error;
+use box_core::{Error, SnapshotError};
+use box_wire::Invalid;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
@@ -76,6 +77,18 @@ impl From<Error> for E2bFailure {
             matches!(error, Error::MissingFacility { .. } | Error::FloorNotHeld { .. } | Error::Disabled);
         let failure = Self::from(Failure::from(error));
         if needs_operator { Self { status: StatusCode::INTERNAL_SERVER_ERROR, ..failure } } else { failure }
+    }
+}
+
+impl From<Invalid> for E2bFailure {
+    fn from(invalid: Invalid) -> Self {
+        Error::from(invalid).into()
+    }
+}
+
+impl From<SnapshotError> for E2bFailure {
+    fn from(error: SnapshotError) -> Self {
+        Error::from(error).into()
     }
 }
 

@@ -26,7 +26,6 @@ mod refusal;
 mod routing;
 mod rules;
 pub(crate) mod sandbox_request;
-mod snapshot_store;
 #[cfg(test)]
 pub(crate) mod testing;
 mod to_the_end;
@@ -46,7 +45,6 @@ use app::App;
 pub use config::E2bConfig;
 pub(crate) use directory::Directory;
 pub use rules::Rules;
-pub(crate) use snapshot_store::SnapshotStore;
 
 /// What the door knows.
 #[derive(Debug)]
@@ -55,17 +53,14 @@ pub(crate) struct E2b {
     directory: Directory,
     turns: Turns,
     meter: control::Meter,
-    snapshots: SnapshotStore,
     builds: builds::Builds,
 }
 
 impl E2b {
     /// A door with a memory.
     pub(crate) fn new(config: E2bConfig, store: Arc<dyn Store>) -> Self {
-        let snapshots = SnapshotStore::new(Arc::clone(&store), config.snapshots.clone(), config.saved_mb_max << 20);
         Self {
             config,
-            snapshots,
             builds: builds::Builds::default(),
             directory: Directory::new(store),
             turns: Turns::default(),
@@ -91,11 +86,6 @@ impl E2b {
     /// The sandboxes that there are.
     pub(crate) fn directory(&self) -> &Directory {
         &self.directory
-    }
-
-    /// The saved boxes that there are.
-    pub(crate) fn snapshots(&self) -> &SnapshotStore {
-        &self.snapshots
     }
 
     /// The templates that are being built.

@@ -19,7 +19,6 @@ use crate::limits;
 pub(crate) fn start(app: &App) {
     let app = app.clone();
     app.tasks().clone().start(async move {
-        app.e2b().snapshots().clear().await;
         loop {
             let rest = look(&app).await;
             tokio::select! {

@@ -21,12 +21,6 @@ pub(crate) const E2B_ENDINGS_MAX: usize = 16;
 pub(crate) const E2B_LOG_ENTRIES_MAX: usize = 1000;
 /// Characters of a command that are shown in it.
 pub(crate) const E2B_LOG_COMMAND_CHARS_MAX: usize = 500;
-/// Snapshots and templates of one tenant.
-pub(crate) const E2B_SAVED_MAX: usize = 64;
-/// How long saving a sandbox may take.
-pub(crate) const E2B_SAVE_TIME_MAX: Duration = Duration::from_mins(15);
-/// Longest pause between two pieces of a sandbox that is saved.
-pub(crate) const E2B_SAVE_PAUSE_MAX: Duration = Duration::from_mins(1);
 /// Sandboxes that one fork makes.
 pub(crate) const E2B_FORKS_MAX: usize = 20;
 /// Those of them that are made at the same time.
@@ -47,8 +41,6 @@ pub(crate) const E2B_BUILD_WAIT_MAX: Duration = Duration::from_hours(2);
 pub(crate) const E2B_FAILED_MAX: usize = 16;
 /// Steps of one build.
 pub(crate) const E2B_STEPS_MAX: usize = 256;
-/// Tags of one version of a template.
-pub(crate) const E2B_TAGS_MAX: usize = 32;
 /// Builds of which the log is kept.
 pub(crate) const E2B_BUILD_LOGS_MAX: usize = 128;
 /// Bytes of the log of one build.
@@ -59,8 +51,6 @@ pub(crate) const E2B_BUILD_LINE_BYTES_MAX: usize = 4 << 10;
 pub(crate) const E2B_BUILD_LINES_MAX: usize = 100;
 /// Archives of files for one build.
 pub(crate) const E2B_UPLOADS_MAX: usize = 128;
-/// Largest of them, as it was before it was compressed.
-pub(crate) const E2B_UPLOAD_BYTES_MAX: u64 = 4 << 30;
 /// How long it may take to send one.
 pub(crate) const E2B_UPLOAD_TIME_MAX: Duration = Duration::from_hours(1);
 /// How often sandboxes are looked at when none comes to its end.

@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use box_core::store::{SandboxRow, SessionKey, TemplateDefaults};
+use box_core::store::{
+    SandboxRow, SessionKey, TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState,
+};
 use box_core::{
     AgentStream, Backend, BackendName, BoxSpec, Caller, Capabilities, Error, Guarantees, Handle, Liveness, MountSpec,
     Result, Service, ServiceConfig, SessionRequest, Stats, Store, TenantId,
@@ -55,6 +57,26 @@ pub(crate) fn token(name: &str) -> String {
     box_core::hexadecimal::sha256(name.as_bytes())
 }
 
+/// A template that was built, and is ready.
+pub(crate) fn snapshot_row(id: &str, template: &str, tags: &[&str]) -> TemplateRow {
+    let at = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(i64::from(id.as_bytes()[0]));
+    TemplateRow {
+        key: TemplateKey { tenant: TenantId::default(), id: id.to_owned() },
+        template: template.to_owned(),
+        build: format!("build-{id}"),
+        name: Some("mine".to_owned()),
+        tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+        origin: TemplateOrigin::Build,
+        state: TemplateState::Ready,
+        base: TemplateBase::default(),
+        archive_bytes: 1 << 20,
+        env: std::collections::BTreeMap::new(),
+        defaults: TemplateDefaults::default(),
+        created_at: at,
+        updated_at: at,
+    }
+}
+
 /// All doors of a service, with a domain for sandboxes.
 pub(crate) fn app(service: Service, store: Arc<dyn Store>) -> App {
     app_with(service, store, E2bConfig::default())
@@ -64,6 +86,7 @@ pub(crate) fn app(service: Service, store: Arc<dyn Store>) -> App {
 pub(crate) fn app_with(service: Service, store: Arc<dyn Store>, config: E2bConfig) -> App {
     let config = E2bConfig { domain: Some(DOMAIN.to_owned()), ..config };
     let gate = Gate::default().with_rules(Arc::new(crate::Rules::new(&config)));
+    service.serve_snapshots(config.snapshot_config());
     App::new(ServerState::new(service, store, gate), config)
 }
 

@@ -1,6 +1,7 @@
 //! Errors as callers see them: one shape, for every route and every reason.
 
 use axum::response::{IntoResponse, Response};
+use box_core::SnapshotError;
 use box_core::mcp::McpError;
 use box_core::session::Difference;
 use box_core::skills::SkillError;
@@ -233,6 +234,7 @@ impl From<box_core::Error> for Failure {
             E::File(error) => error.into(),
             E::Skill(error) => error.into(),
             E::Mcp(error) => error.into(),
+            E::Snapshot(error) => error.into(),
             // Setup, Protocol and Io; and errors that this door does not know yet, whose text may be confidential.
             _ => internal(),
         }
@@ -246,6 +248,18 @@ impl From<SkillError> for Failure {
             SkillError::Several { .. } => StatusCode::BAD_REQUEST,
             SkillError::NotActivated { .. } | SkillError::Stale { .. } => StatusCode::CONFLICT,
             SkillError::Environment { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Self::new(status, error.code(), error.to_string())
+    }
+}
+
+impl From<SnapshotError> for Failure {
+    fn from(error: SnapshotError) -> Self {
+        let status = match error {
+            SnapshotError::NotFound { .. } | SnapshotError::TemplateNotFound { .. } => StatusCode::NOT_FOUND,
+            SnapshotError::NoDirectory | SnapshotError::Stalled => StatusCode::SERVICE_UNAVAILABLE,
+            SnapshotError::Full { .. } | SnapshotError::TooLarge { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            SnapshotError::UploadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         };
         Self::new(status, error.code(), error.to_string())
     }

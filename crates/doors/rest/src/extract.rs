@@ -26,6 +26,14 @@ pub(crate) struct OfSkill(pub(crate) String);
 #[derive(Debug)]
 pub(crate) struct OfVolume(pub(crate) VolumeName);
 
+/// A snapshot that the path names.
+#[derive(Debug)]
+pub(crate) struct OfSnapshot(pub(crate) String);
+
+/// A template that the path names.
+#[derive(Debug)]
+pub(crate) struct OfTemplate(pub(crate) String);
+
 /// An MCP server that the path names.
 #[derive(Debug)]
 pub(crate) struct OfMcpServer(pub(crate) McpServerName);
@@ -130,6 +138,24 @@ pub(crate) struct VolumePath {
     volume_name: String,
 }
 
+/// The snapshot in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct SnapshotPath {
+    /// Id or name of the snapshot, with or without a tag: `deps`, `deps:v1`.
+    snapshot_id: String,
+}
+
+/// The template in the path. Only for the document.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[expect(dead_code, reason = "describes the path; RawPathParams reads it")]
+pub(crate) struct TemplatePath {
+    /// Id or name of the template, with or without a tag.
+    template: String,
+}
+
 /// The MCP server in the path. Only for the document.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -169,6 +195,22 @@ impl<S: Send + Sync> FromRequestParts<S> for OfVolume {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         read(parts, state, |names| Ok(Self(names.volume()?))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfSnapshot {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.get("snapshot_id").unwrap_or_default().to_owned()))).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for OfTemplate {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        read(parts, state, |names| Ok(Self(names.get("template").unwrap_or_default().to_owned()))).await
     }
 }
 

@@ -29,7 +29,9 @@ mod skill_archives;
 mod skill_body;
 mod skill_door;
 mod skills;
+mod snapshots;
 mod streams;
+mod templates;
 #[cfg(test)]
 mod testing;
 mod tools;

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::{
     code, execs, files, input, managed, mcp, output, pages, ports, processes, profiles, service, sessions,
-    skill_archives, skills, streams, tools, volumes,
+    skill_archives, skills, snapshots, streams, templates, tools, volumes,
 };
 use door_http::failure::ErrorBody;
 use door_http::{ServerState, auth};
@@ -47,6 +47,12 @@ fn exec_routes() -> OpenApiRouter<App> {
         .routes(routes!(sessions::stats))
         .routes(routes!(volumes::list, volumes::create))
         .routes(routes!(volumes::get, volumes::delete))
+        .routes(routes!(snapshots::create, snapshots::of_session))
+        .routes(routes!(snapshots::fork))
+        .routes(routes!(snapshots::list))
+        .routes(routes!(snapshots::get, snapshots::delete))
+        .routes(routes!(templates::list))
+        .routes(routes!(templates::get, templates::delete))
         .routes(routes!(execs::exec))
         .routes(routes!(streams::exec_by_socket))
         .routes(routes!(execs::list))
@@ -172,6 +178,7 @@ pub(crate) fn routes(app: &App) -> Router {
     components(schemas(ErrorBody)),
     tags(
         (name = "sessions", description = "What you hold: an id, a box, a lifetime"),
+        (name = "snapshots", description = "Sessions that were saved, and templates: others begin with their files"),
         (name = "execs", description = "Commands in a session"),
         (name = "code", description = "Code in contexts that keep their names"),
         (name = "processes", description = "Processes that live until they are stopped"),

@@ -21,6 +21,10 @@ pub(crate) struct SessionFields {
     /// What the box can reach: `off` is its own loopback, `on` everything but the host's.
     #[schema(value_type = Option<String>, example = "off")]
     network: Option<Network>,
+    /// The snapshot or template to begin with, `NAME[:TAG]` or its id. Profile and image are those of the snapshot.
+    #[serde(default, deserialize_with = "body::optional_text")]
+    #[schema(example = "deps:v1")]
+    snapshot: Option<String>,
     /// Root file system: `host`, or a name that the operator gave to one.
     #[serde(default, deserialize_with = "body::optional_text")]
     image: Option<String>,
@@ -92,6 +96,7 @@ impl SessionFields {
         Ok(SessionRequest {
             profile: self.profile,
             network: self.network,
+            snapshot: self.snapshot,
             image: self.image,
             host_path: self.host_path,
             host_path_mode: self.host_path_mode,
@@ -282,6 +287,7 @@ mod tests {
             (r#"{"timeout_sec":0}"#, "timeout_sec"),
             (r#"{"cmd":1}"#, "cmd"),
             (r#"{"on_timeout":"explode"}"#, "on_timeout"),
+            (r#"{"snapshot":7}"#, "snapshot"),
             (r#"{"privileged":true}"#, "privileged"),
             (r#"{"session_id":"a","session_id":"../../b"}"#, "session_id"),
         ];

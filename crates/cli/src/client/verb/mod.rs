@@ -6,6 +6,7 @@ pub(crate) mod cp;
 pub(crate) mod e2b;
 pub(crate) mod errors;
 pub(crate) mod exec;
+pub(crate) mod fork;
 pub(crate) mod kill;
 pub(crate) mod logs;
 pub(crate) mod ls;
@@ -16,7 +17,9 @@ pub(crate) mod ps;
 pub(crate) mod session;
 pub(crate) mod shell;
 pub(crate) mod skill;
+pub(crate) mod snapshot;
 pub(crate) mod status;
+pub(crate) mod template;
 pub(crate) mod volume;
 
 use jiff::Timestamp;

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use box_core::TenantId;
+use box_core::snapshots::Room;
 use subtle::ConstantTimeEq;
 
 use crate::limits;
-use crate::snapshot_store::Room;
 
 /// Files that came, and those that may come, by template.
 #[derive(Debug, Default)]
@@ -110,8 +110,9 @@ mod tests {
     use super::*;
 
     async fn room(tenant: &TenantId) -> Room {
+        let config = box_core::snapshots::SnapshotConfig { bytes_max: 1 << 20, ..Default::default() };
         let store = std::sync::Arc::new(door_http::testing::MemoryStore::default());
-        crate::SnapshotStore::new(store, None, 1 << 20).upload_room(tenant).await.unwrap()
+        box_core::snapshots::SnapshotStore::new(store, config).upload_room(tenant).await.unwrap()
     }
 
     #[tokio::test]

@@ -159,9 +159,10 @@ pub(super) fn request(caller: &Caller, origin: &Origin, asked: &CreateRequest) -
         cpus: template.cpus,
         memory_mb: template.memory_mb,
         workspace_quota_mb: template.disk_mb,
+        read_only_rootfs: template.read_only_rootfs,
         // Its door says when it ends.
         persistent: Some(true),
-        snapshot: origin.snapshot.clone(),
+        archive: origin.archive.clone(),
         rules,
         ..SessionRequest::default()
     })

@@ -12,17 +12,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::body::{OfSandbox, Sent};
-use super::create::{self, OWN_VARIABLES, new_id};
+use super::create::{self, OWN_VARIABLES};
 use super::create_request::{AutoResume, CreateRequest, NetworkAsked};
-use super::origin::{self, Origin};
+use super::origin::Origin;
 use super::owner::Owner;
-use super::snapshots::{SAVING, bytes_max, running};
+use super::snapshots::{SAVING, running};
 use super::views::SandboxView;
 use crate::app::App;
 use crate::failure::E2bFailure;
 use crate::limits;
-use crate::sandbox_request::caller_of;
-use crate::snapshot_store::{remove_archive, save};
 use crate::to_the_end::to_the_end;
 
 /// How long a copy lives where nobody said.
@@ -75,23 +73,16 @@ async fn make(
     timeout: Option<i64>,
     count: usize,
 ) -> Result<Vec<Result<Arc<SandboxRow>, E2bFailure>>, E2bFailure> {
-    let snapshots = app.e2b().snapshots();
-    let archive = snapshots.archive(&format!("fork-{}", new_id()?))?;
-    let session = app.service().peek_session(&caller_of(source), &source.key.id)?;
-    let base = origin::base_of(&session.config);
-    let mut room = snapshots.room(&source.key.tenant, bytes_max(base.disk_mb)).await?;
-    save(app, &caller_of(source), &source.key.id, &archive, &mut room).await?;
+    let saved = app.service().begin_fork(caller, &source.key.id).await?;
     let origin = Origin {
         name: source.template.clone(),
-        template: base,
-        snapshot: Some(archive.clone()),
+        template: saved.base(),
+        archive: Some(saved.archive().to_owned()),
         env: std::collections::BTreeMap::new(),
         defaults: source.defaults.clone(),
     };
     let one = |_| copy(app, caller, &origin, source, timeout);
-    let made = futures_util::stream::iter(0..count).map(one).buffered(limits::E2B_FORKS_AT_ONCE).collect().await;
-    remove_archive(archive).await;
-    Ok(made)
+    Ok(futures_util::stream::iter(0..count).map(one).buffered(limits::E2B_FORKS_AT_ONCE).collect().await)
 }
 
 /// Makes one copy: what its maker said of the source holds for it, too.

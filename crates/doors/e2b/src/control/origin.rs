@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use box_core::Caller;
+use box_core::snapshots::Reference;
 use box_core::store::{TemplateBase, TemplateDefaults, TemplateRow};
-use box_core::{Caller, session::SessionConfig};
 
 use super::templates;
 use crate::app::App;
 use crate::failure::E2bFailure;
-use crate::snapshot_store::Reference;
 
 /// What a sandbox begins as.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub(super) struct Origin {
     /// A profile of ours, and what differs from it.
     pub(super) template: TemplateBase,
     /// The archive of a saved box.
-    pub(super) snapshot: Option<PathBuf>,
+    pub(super) archive: Option<PathBuf>,
     /// Variables of everything that runs in it.
     pub(super) env: BTreeMap<String, String>,
     /// What holds in it where nobody says otherwise.
@@ -29,7 +29,7 @@ pub(super) struct Origin {
 impl Origin {
     /// Nothing but a template.
     pub(super) fn plain(name: String, template: TemplateBase) -> Self {
-        Self { name, template, snapshot: None, env: BTreeMap::new(), defaults: TemplateDefaults::default() }
+        Self { name, template, archive: None, env: BTreeMap::new(), defaults: TemplateDefaults::default() }
     }
 }
 
@@ -42,10 +42,10 @@ pub(super) async fn find(app: &App, caller: &Caller, name: &str) -> Result<Origi
         return Ok(Origin::plain(known, template));
     }
     let reference = Reference::read(name);
-    if let Some(row) = app.e2b().snapshots().find(caller, &reference).await? {
+    if let Some(row) = app.snapshots().find(caller, &reference).await? {
         return of_saved(app, &row);
     }
-    let versions = app.e2b().snapshots().versions(caller, &reference).await?;
+    let versions = app.snapshots().versions(caller, &reference).await?;
     if versions.is_empty() || config.is_starter(&known) {
         return Ok(Origin::plain(known, template));
     }
@@ -59,19 +59,8 @@ fn of_saved(app: &App, row: &TemplateRow) -> Result<Origin, E2bFailure> {
     Ok(Origin {
         name: row.template.clone(),
         template: row.base.clone(),
-        snapshot: Some(app.e2b().snapshots().archive(&row.key.id)?),
+        archive: Some(app.snapshots().archive(&row.key.id)?),
         env: row.env.clone(),
         defaults: row.defaults.clone(),
     })
-}
-
-/// What a box is, which its archive does not hold.
-pub(super) fn base_of(config: &SessionConfig) -> TemplateBase {
-    TemplateBase {
-        profile: Some(config.profile.clone()),
-        image: Some(config.image.clone()),
-        cpus: Some(config.cpus),
-        memory_mb: Some(config.memory_mb),
-        disk_mb: Some(config.workspace_quota_mb).filter(|disk_mb| *disk_mb > 0),
-    }
 }

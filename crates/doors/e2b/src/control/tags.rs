@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use box_core::snapshots::SavedKind;
 use box_core::store::{TemplateRow, TemplateState};
 use http::StatusCode;
 use serde::Deserialize;
@@ -11,11 +12,9 @@ use serde_json::{Value, json};
 
 use super::body::Sent;
 use super::owner::Owner;
-use super::templates::unknown;
+use super::templates::{missing, unknown};
 use crate::app::App;
 use crate::failure::E2bFailure;
-use crate::limits;
-use crate::snapshot_store::{Reference, check_tag};
 
 /// Which version, and what it is to be called besides.
 #[derive(Debug, Deserialize)]
@@ -37,19 +36,8 @@ pub(super) async fn assign(
     Owner(caller): Owner,
     Sent(asked): Sent<Assigned>,
 ) -> Result<(StatusCode, Json<Value>), E2bFailure> {
-    asked.tags.iter().try_for_each(|tag| check_tag(tag))?;
-    let snapshots = app.e2b().snapshots();
-    let found = snapshots.find(&caller, &Reference::read(&asked.target)).await?;
-    let mut row = found.map(Arc::unwrap_or_clone).ok_or_else(|| unknown(&asked.target))?;
-    for tag in &asked.tags {
-        if !row.tags.contains(tag) {
-            row.tags.push(tag.clone());
-        }
-    }
-    if row.tags.len() > limits::E2B_TAGS_MAX {
-        return Err(E2bFailure::invalid(format!("tags: at most {} of them", limits::E2B_TAGS_MAX)));
-    }
-    let row = snapshots.publish(row).await?;
+    let tagged = app.service().tag_template(&caller, &asked.target, &asked.tags).await;
+    let row = tagged.map_err(|error| missing(error, &asked.target))?;
     Ok((StatusCode::CREATED, Json(json!({ "tags": asked.tags, "buildID": row.build }))))
 }
 
@@ -59,10 +47,8 @@ pub(super) async fn remove(
     Owner(caller): Owner,
     Sent(asked): Sent<Removed>,
 ) -> Result<StatusCode, E2bFailure> {
-    let found = ready(&app, &caller, &asked.name).await?;
-    for row in found.iter().filter(|row| row.tags.iter().any(|tag| asked.tags.contains(tag))) {
-        app.e2b().snapshots().take_tags(row, &asked.tags).await?;
-    }
+    ready(&app, &caller, &asked.name).await?;
+    app.service().untag_template(&caller, &asked.name, &asked.tags).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -81,7 +67,8 @@ pub(super) async fn list(
 }
 
 async fn ready(app: &App, caller: &box_core::Caller, name: &str) -> Result<Vec<Arc<TemplateRow>>, E2bFailure> {
-    let mut found = app.e2b().snapshots().versions(caller, &Reference::read(name)).await?;
+    let found = app.service().template_versions(caller, SavedKind::Any, name).await;
+    let mut found = found.map_err(|error| missing(error, name))?;
     found.retain(|row| row.state == TemplateState::Ready);
     if found.is_empty() { Err(unknown(name)) } else { Ok(found) }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use box_core::limits::DISK_MB_DEFAULT;
+use box_core::snapshots::{Reference, SavedKind};
 use box_core::store::{TemplateBase, TemplateOrigin, TemplateRow, TemplateState};
+use box_core::{Error, SnapshotError};
 use box_e2b_wire::ENVD_VERSION;
 use http::StatusCode;
 use jiff::Timestamp;
@@ -18,7 +20,6 @@ use super::views::whole_processors;
 use crate::E2bConfig;
 use crate::app::App;
 use crate::failure::E2bFailure;
-use crate::snapshot_store::Reference;
 
 /// Longest name of a template.
 const NAME_BYTES_MAX: usize = 200;
@@ -52,9 +53,17 @@ pub(super) fn no_image(name: &str, reason: &str) -> E2bFailure {
     unknown(name).reworded(|words| format!("{words}; as an image: {reason}"))
 }
 
+/// The error of a call for a template, in the words of this door where there is none of that name.
+pub(super) fn missing(error: Error, name: &str) -> E2bFailure {
+    match error {
+        Error::Snapshot(SnapshotError::NotFound { .. } | SnapshotError::TemplateNotFound { .. }) => unknown(name),
+        error => error.into(),
+    }
+}
+
 /// `GET /templates`
 pub(super) async fn list(State(app): State<App>, Owner(caller): Owner) -> Result<Json<Vec<Value>>, E2bFailure> {
-    let snapshots = app.e2b().snapshots().visible(&caller).await?;
+    let snapshots = app.snapshots().visible(&caller).await?;
     let is_built = |name: &String| snapshots.iter().any(|row| row.name.as_ref() == Some(name));
     let usual = app.e2b().config().templates.iter().filter(|(name, _)| !is_built(name));
     let usual = usual.map(|(name, template)| usual_view(name, template));
@@ -144,7 +153,7 @@ pub(super) async fn alias(
     if is_usual && !config.is_starter(&name) {
         return Ok(Json(json!({ "templateID": name, "public": true })));
     }
-    match app.e2b().snapshots().versions(&caller, &Reference::read(&alias)).await?.first() {
+    match app.snapshots().versions(&caller, &Reference::read(&alias)).await?.first() {
         Some(row) => Ok(Json(json!({ "templateID": row.template, "public": false }))),
         None if is_usual => Ok(Json(json!({ "templateID": name, "public": true }))),
         None => Err(unknown(&alias)),
@@ -157,7 +166,8 @@ pub(super) async fn show(
     Owner(caller): Owner,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, E2bFailure> {
-    let found = app.e2b().snapshots().versions(&caller, &Reference::read(&name)).await?;
+    let found = app.service().template_versions(&caller, SavedKind::Any, &name).await;
+    let found = found.map_err(|error| missing(error, &name))?;
     let newest = found.first().ok_or_else(|| unknown(&name))?;
     let build = |row: &Arc<TemplateRow>| {
         json!({
@@ -180,21 +190,8 @@ pub(super) async fn remove(
     Owner(caller): Owner,
     Path(name): Path<String>,
 ) -> Result<StatusCode, E2bFailure> {
-    let reference = Reference::read(&name);
-    let snapshots = app.e2b().snapshots();
-    let found = match &reference.tag {
-        Some(_) => snapshots.find(&caller, &reference).await?.into_iter().collect(),
-        None => snapshots.versions(&caller, &reference).await?,
-    };
-    if found.is_empty() {
-        return Err(unknown(&name));
-    }
-    for row in found {
-        match &reference.tag {
-            Some(tag) => snapshots.take_tags(&row, std::slice::from_ref(tag)).await?,
-            None => snapshots.remove(&row.key).await?,
-        }
-    }
+    let removed = app.service().delete_template(&caller, SavedKind::Any, &name).await;
+    removed.map_err(|error| missing(error, &name))?;
     Ok(StatusCode::NO_CONTENT)
 }
 

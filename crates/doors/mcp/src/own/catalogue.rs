@@ -15,6 +15,8 @@ pub(super) enum Control {
     SessionList,
     SessionInfo,
     SessionEnd,
+    Snapshot,
+    Fork,
     ProcessStart,
     ProcessList,
     ProcessOutput,
@@ -23,10 +25,12 @@ pub(super) enum Control {
 }
 
 impl Control {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::SessionList,
         Self::SessionInfo,
         Self::SessionEnd,
+        Self::Snapshot,
+        Self::Fork,
         Self::ProcessStart,
         Self::ProcessList,
         Self::ProcessOutput,
@@ -43,6 +47,8 @@ impl Control {
             Self::SessionList => "session_list",
             Self::SessionInfo => "session_info",
             Self::SessionEnd => "session_end",
+            Self::Snapshot => "snapshot",
+            Self::Fork => "fork",
             Self::ProcessStart => "process_start",
             Self::ProcessList => "process_list",
             Self::ProcessOutput => "process_output",
@@ -60,6 +66,14 @@ impl Control {
             }
             Self::SessionEnd => {
                 "Ends a sandbox and everything in it. Files that are not on a mounted directory are lost. The next exec makes a new one."
+            }
+            Self::Snapshot => {
+                "Saves the files of a sandbox as a snapshot, for sandboxes that begin with them: make one with fork. Running programs \
+                 are not saved. The sandbox goes on."
+            }
+            Self::Fork => {
+                "Makes another sandbox that begins with the files of this one, or with those of a snapshot. Nothing runs in it yet. Use it \
+                 to try something without touching the original: pass its session_id to other tools."
             }
             Self::ProcessStart => {
                 "Starts a program in the sandbox that goes on after this call, such as a web server or a watcher. Returns at once. Look at \
@@ -83,6 +97,26 @@ impl Control {
         let process = json!({"type": "string", "description": "Which process; default if not given."});
         let (required, properties) = match self {
             Self::SessionList | Self::SessionInfo | Self::SessionEnd | Self::ProcessList => (json!([]), json!({})),
+            Self::Snapshot => (
+                json!([]),
+                json!({
+                    "name": {
+                        "type": "string",
+                        "description": "What to call it: NAME or NAME:TAG, in lowercase letters, digits, dashes and underscores. An id is made \
+                                        up if not given."
+                    },
+                }),
+            ),
+            Self::Fork => (
+                json!(["new_session_id"]),
+                json!({
+                    "new_session_id": {"type": "string", "description": "The name of the new sandbox."},
+                    "snapshot": {
+                        "type": "string",
+                        "description": "Name or id of the snapshot to begin with; the files of the sandbox as they are now if not given."
+                    },
+                }),
+            ),
             Self::ProcessStop => (json!([]), json!({"process_id": process})),
             Self::ProcessStart => (
                 json!(["command"]),
@@ -155,7 +189,7 @@ mod tests {
     #[test]
     fn every_tool_takes_what_it_says_and_a_session() {
         let tools = catalogue();
-        assert_eq!(tools.len(), 16);
+        assert_eq!(tools.len(), 18);
         for tool in tools {
             let properties = tool.input_schema["properties"].as_object().unwrap();
             assert_eq!(properties.contains_key("session_id"), tool.name != "session_list", "{}", tool.name);

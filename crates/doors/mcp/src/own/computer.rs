@@ -21,6 +21,12 @@ pub trait Computer: Send + Sync + 'static {
     /// Ends a session, with everything in it.
     async fn end_session(&self, caller: &Caller, session: &SessionId) -> Result<Value>;
 
+    /// Saves the files of a session.
+    async fn save_snapshot(&self, caller: &Caller, session: &SessionId, name: Option<String>) -> Result<Value>;
+
+    /// Makes a session that begins with the files of this one, or of a snapshot.
+    async fn fork(&self, caller: &Caller, session: &SessionId, fork: ForkCall) -> Result<Value>;
+
     /// Starts a process that goes on after the call, in a session, which is made if it does not exist.
     async fn start_process(&self, caller: &Caller, session: &SessionId, start: ProcessStart) -> Result<Value>;
 
@@ -35,6 +41,24 @@ pub trait Computer: Send + Sync + 'static {
 
     /// Ends a process.
     async fn stop_process(&self, caller: &Caller, session: &SessionId, process_id: &str) -> Result<Value>;
+}
+
+/// How a session is to be saved.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SnapshotCall {
+    /// What to call the snapshot.
+    pub(super) name: Option<String>,
+}
+
+/// A session to make from another one.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForkCall {
+    /// What to call it.
+    pub new_session_id: String,
+    /// The snapshot to begin with, instead of the files of the other session.
+    pub snapshot: Option<String>,
 }
 
 /// A process to start.

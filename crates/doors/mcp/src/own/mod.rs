@@ -21,7 +21,8 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
-pub use computer::{Computer, OutputPart, OutputStream, ProcessInput, ProcessStart};
+use computer::SnapshotCall;
+pub use computer::{Computer, ForkCall, OutputPart, OutputStream, ProcessInput, ProcessStart};
 
 use crate::gateway::Upstreams;
 use crate::stdio::{Garbage, Stdio};
@@ -105,6 +106,11 @@ impl Own {
             Control::SessionList => computer.sessions(caller).await,
             Control::SessionInfo => computer.session(caller, session).await,
             Control::SessionEnd => computer.end_session(caller, session).await,
+            Control::Snapshot => {
+                let SnapshotCall { name } = parse(arguments)?;
+                computer.save_snapshot(caller, session, name).await
+            }
+            Control::Fork => computer.fork(caller, session, parse(arguments)?).await,
             Control::ProcessStart => computer.start_process(caller, session, parse(arguments)?).await,
             Control::ProcessList => computer.processes(caller, session).await,
             Control::ProcessOutput => computer.process_output(caller, session, parse(arguments)?).await,

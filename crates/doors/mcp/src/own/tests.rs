@@ -26,7 +26,7 @@ async fn call(client: &Peer<RoleClient>, tool: &str, arguments: Value) -> Result
 #[tokio::test]
 async fn tools_work_in_the_session_of_the_client_or_the_one_it_names() {
     let client = client().await;
-    assert_eq!(client.list_all_tools().await.unwrap().len(), 16);
+    assert_eq!(client.list_all_tools().await.unwrap().len(), 18);
     let told = call(&client, "exec", json!({"command": "ls"})).await.unwrap().structured_content.unwrap();
     assert_eq!(
         told,
@@ -58,6 +58,10 @@ async fn control_gets_its_arguments_as_types() {
         ("process_input", json!({"text": "x\n", "process_id": "p"}), json!(["p", "x\n", false])),
         ("process_stop", json!({}), json!("default")),
         ("session_end", json!({}), json!(null)),
+        ("snapshot", json!({"name": "deps:v1"}), json!("deps:v1")),
+        ("snapshot", json!({}), json!(null)),
+        ("fork", json!({"new_session_id": "b"}), json!(["b", null])),
+        ("fork", json!({"new_session_id": "b", "snapshot": "deps"}), json!(["b", "deps"])),
     ];
     for (tool, arguments, with) in table {
         let told = call(&client, tool, arguments).await.unwrap().structured_content.unwrap();
@@ -76,6 +80,8 @@ async fn whatever_goes_wrong_can_be_read_by_a_model() {
         ("exec", json!({"session_id": 7}), "session_id"),
         ("exec", json!({"session_id": "a\nb"}), "session_id"),
         ("process_start", json!({}), "command"),
+        ("fork", json!({}), "new_session_id"),
+        ("snapshot", json!({"title": "x"}), "title"),
         ("process_output", json!({"stream": "both"}), "stdout"),
         ("process_input", json!({"text": "x", "unknown": 1}), "unknown"),
     ];

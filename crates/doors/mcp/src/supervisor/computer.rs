@@ -2,13 +2,15 @@
 
 use async_trait::async_trait;
 use box_core::call::{Launch, ProcessCall, ProcessId, Replace, RestartPolicy, StdinChunk, StreamName, Target};
-use box_core::session::SessionFilter;
+use box_core::service::SaveRequest;
+use box_core::session::{SessionFilter, SessionInfo};
+use box_core::snapshots::DEFAULT_TAG;
 use box_core::{Caller, Error, Result, Service, SessionId, SessionRequest};
 use box_wire::GuestPath;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::own::{Computer, OutputPart, OutputStream, ProcessInput, ProcessStart};
+use crate::own::{Computer, ForkCall, OutputPart, OutputStream, ProcessInput, ProcessStart};
 
 /// Bytes of output per message.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -34,16 +36,39 @@ impl Computer for ServiceComputer {
 
     async fn sessions(&self, caller: &Caller) -> Result<Value> {
         let page = self.service.list_sessions(caller, &SessionFilter::default()).await?;
-        Ok(json!({ "sessions": page.sessions, "next": page.next }))
+        let sessions: Vec<_> = page.sessions.into_iter().map(without_archive).collect();
+        Ok(json!({ "sessions": sessions, "next": page.next }))
     }
 
     async fn session(&self, caller: &Caller, session: &SessionId) -> Result<Value> {
-        shown(&self.service.get_session(caller, session).await?)
+        shown(&without_archive(self.service.get_session(caller, session).await?))
     }
 
     async fn end_session(&self, caller: &Caller, session: &SessionId) -> Result<Value> {
         self.service.delete_session(caller, session).await?;
         Ok(json!({ "deleted": session }))
+    }
+
+    async fn save_snapshot(&self, caller: &Caller, session: &SessionId, name: Option<String>) -> Result<Value> {
+        let row = self.service.save_snapshot(caller, session, SaveRequest { name, ..SaveRequest::default() }).await?;
+        let tag = row.tags.first().map_or(DEFAULT_TAG, String::as_str);
+        Ok(json!({
+            "snapshot_id": format!("{}:{tag}", row.template),
+            "name": row.name,
+            "tags": row.tags,
+            "bytes": row.archive_bytes,
+        }))
+    }
+
+    async fn fork(&self, caller: &Caller, session: &SessionId, fork: ForkCall) -> Result<Value> {
+        let new = fork.new_session_id.parse()?;
+        let made = if fork.snapshot.is_some() {
+            let request = SessionRequest { snapshot: fork.snapshot, ..SessionRequest::default() };
+            self.service.create_session(caller, &new, &request).await?.0
+        } else {
+            self.service.fork(caller, session, &new).await?
+        };
+        shown(&without_archive(made))
     }
 
     async fn start_process(&self, caller: &Caller, session: &SessionId, start: ProcessStart) -> Result<Value> {
@@ -99,6 +124,12 @@ impl Computer for ServiceComputer {
     async fn stop_process(&self, caller: &Caller, session: &SessionId, process_id: &str) -> Result<Value> {
         shown(&self.service.stop_process(caller, session, &process_id.parse()?).await?)
     }
+}
+
+/// A session without the path of the archive that it was made from, which is the server's own affair.
+fn without_archive(mut info: SessionInfo) -> SessionInfo {
+    info.config.snapshot = None;
+    info
 }
 
 fn shown(value: &impl Serialize) -> Result<Value> {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use box_core::{Caller, Error, Result, SessionId};
 use serde_json::{Value, json};
 
-use crate::own::{Computer, OutputPart, ProcessInput, ProcessStart};
+use crate::own::{Computer, ForkCall, OutputPart, ProcessInput, ProcessStart};
 
 /// Says what it was asked for. Nothing runs: the real one needs a box, and is tested where there are some.
 pub(crate) struct Parrot;
@@ -32,6 +32,12 @@ impl Computer for Parrot {
     }
     async fn end_session(&self, caller: &Caller, session: &SessionId) -> Result<Value> {
         Ok(told("end_session", caller, session, &Value::Null))
+    }
+    async fn save_snapshot(&self, caller: &Caller, session: &SessionId, name: Option<String>) -> Result<Value> {
+        Ok(told("save_snapshot", caller, session, &json!(name)))
+    }
+    async fn fork(&self, caller: &Caller, session: &SessionId, fork: ForkCall) -> Result<Value> {
+        Ok(told("fork", caller, session, &json!([fork.new_session_id, fork.snapshot])))
     }
     async fn start_process(&self, caller: &Caller, session: &SessionId, start: ProcessStart) -> Result<Value> {
         Ok(told("start_process", caller, session, &json!([start.process_id, start.command, start.workdir, start.env])))

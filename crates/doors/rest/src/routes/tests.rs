@@ -56,6 +56,8 @@ fn operations() -> Vec<(String, String, bool)> {
                 .replace("{context_id}", "c")
                 .replace("{skill_name}", "s")
                 .replace("{name}", "s")
+                .replace("{snapshot_id}", "s")
+                .replace("{template}", "s")
                 .replace("{tool}", "exec");
             all.push((method.to_uppercase(), filled, operation.get("security").is_some()));
         }

@@ -12,12 +12,13 @@ use crate::options::JsonOption;
 use crate::table::pairs;
 
 /// What is shown, in this order, when the session has it.
-const FIELDS: [(&str, &str); 23] = [
+const FIELDS: [(&str, &str); 24] = [
     ("session", "session_id"),
     ("state", "state"),
     ("lost because", "lost_reason"),
     ("profile", "profile"),
     ("image", "image"),
+    ("made from", "from_snapshot"),
     ("network", "network"),
     ("workspace", "host_path"),
     ("seen at", "mount_path"),

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use box_core::limits::SNAPSHOT_TAGS_MAX;
+use box_core::snapshots::{DEFAULT_TAG, Reference, check_tag};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::failure::E2bFailure;
 use crate::limits;
-use crate::snapshot_store::{DEFAULT_TAG, Reference, check_tag};
 
 /// A template that is to be built.
 #[derive(Debug, Default, Deserialize)]
@@ -33,8 +34,8 @@ impl TemplateAsked {
                 tags.push(tag);
             }
         }
-        if tags.len() > limits::E2B_TAGS_MAX {
-            return Err(E2bFailure::invalid(format!("tags: at most {} of them", limits::E2B_TAGS_MAX)));
+        if tags.len() > SNAPSHOT_TAGS_MAX {
+            return Err(E2bFailure::invalid(format!("tags: at most {SNAPSHOT_TAGS_MAX} of them")));
         }
         if tags.is_empty() {
             tags.push(DEFAULT_TAG.to_owned());

@@ -8,6 +8,8 @@ use axum::Json;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::{Extension, Path, State};
 use box_core::Error;
+use box_core::limits::UPLOAD_BYTES_MAX;
+use box_core::snapshots::{Part, Reference, Room, remove_archive};
 use box_core::store::TemplateState;
 use flate2::read::MultiGzDecoder;
 use http::{HeaderMap, StatusCode, header};
@@ -19,7 +21,6 @@ use super::super::owner::Owner;
 use crate::app::App;
 use crate::failure::E2bFailure;
 use crate::limits;
-use crate::snapshot_store::{Part, Reference, Room, remove_archive};
 use door_http::blocking;
 use door_http::body::{announced, discard, next_piece};
 use door_http::gate::Scheme;
@@ -42,7 +43,7 @@ pub(in super::super) async fn link(
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<Value>), E2bFailure> {
     check_hash(&hash)?;
-    let versions = app.e2b().snapshots().versions(&caller, &Reference::read(&template)).await?;
+    let versions = app.snapshots().versions(&caller, &Reference::read(&template)).await?;
     let waiting = versions.iter().find(|row| row.state == TemplateState::Waiting);
     let row = waiting.ok_or_else(|| E2bFailure::not_found("no build of this template waits for files"))?;
     let uploads = app.e2b().builds().uploads();
@@ -81,16 +82,16 @@ pub(in super::super) async fn upload(
 ) -> Result<StatusCode, E2bFailure> {
     let mut pieces = body.into_data_stream();
     let received = async {
-        if announced(&headers).unwrap_or(0) > limits::E2B_UPLOAD_BYTES_MAX {
+        if announced(&headers).unwrap_or(0) > UPLOAD_BYTES_MAX {
             return Err(too_large());
         }
         app.service().check_writable()?;
         let uploads = app.e2b().builds().uploads();
         let begun = uploads.begin(&template, &hash, &token);
         let tenant = begun.map_err(|error| E2bFailure::new(StatusCode::FORBIDDEN, error.to_string()))?;
-        let place = app.e2b().snapshots().directory()?.join(format!("upload-{}", new_id()?));
+        let place = app.snapshots().directory()?.join(format!("upload-{}", new_id()?));
         let (sent_room, room) =
-            (app.e2b().snapshots().upload_room(&tenant).await?, app.e2b().snapshots().upload_room(&tenant).await?);
+            (app.snapshots().upload_room(&tenant).await?, app.snapshots().upload_room(&tenant).await?);
         let sent = Part::make(place.with_extension("sent")).await?;
         let received = timeout(limits::E2B_UPLOAD_TIME_MAX, receive(&app, &mut pieces, &sent, sent_room)).await;
         let sent_room =
@@ -153,7 +154,7 @@ fn failed(error: io::Error) -> E2bFailure {
 }
 
 fn too_large() -> E2bFailure {
-    let mb = limits::E2B_UPLOAD_BYTES_MAX >> 20;
+    let mb = UPLOAD_BYTES_MAX >> 20;
     let message =
         format!("files of a COPY step may have {mb} MiB, and all of a tenant e2b_door.saved_mb_max; copy less");
     E2bFailure::new(StatusCode::PAYLOAD_TOO_LARGE, message)

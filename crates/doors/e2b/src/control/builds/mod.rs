@@ -22,7 +22,7 @@ use super::body::{Pairs, Sent};
 use super::create::new_id;
 use super::origin::{self, Origin};
 use super::owner::Owner;
-use super::snapshots::{free_name, names, template_id};
+use super::snapshots::names;
 use super::templates;
 use crate::app::App;
 use crate::builds::Entry;
@@ -40,11 +40,11 @@ pub(super) async fn request(
 ) -> Result<(StatusCode, Json<Value>), E2bFailure> {
     let (name, tags) = asked.called()?;
     if let Some(name) = &name {
-        free_name(&app, name)?;
+        app.snapshots().check_free(name)?;
     }
     clear(&app, &caller).await?;
     // It has room now, and shows that there is a place for archives.
-    drop(app.e2b().snapshots().room(&caller.tenant, 0).await?);
+    drop(app.snapshots().room(&caller.tenant, 0).await?);
     let id = new_id()?.as_str().to_owned();
     let now = Timestamp::now();
     let base = TemplateBase {
@@ -54,7 +54,7 @@ pub(super) async fn request(
         ..TemplateBase::default()
     };
     let row = TemplateRow {
-        template: template_id(&app, &caller, name.as_deref(), &id).await?,
+        template: app.snapshots().template_id(&caller, name.as_deref(), &id).await?,
         key: TemplateKey { tenant: caller.tenant, id },
         build: Uuid::now_v7().to_string(),
         name,
@@ -68,7 +68,7 @@ pub(super) async fn request(
         created_at: now,
         updated_at: now,
     };
-    let row = app.e2b().snapshots().put(row).await?;
+    let row = app.snapshots().put(row).await?;
     let told = json!({
         "templateID": row.template,
         "buildID": row.build,
@@ -84,7 +84,7 @@ pub(super) async fn request(
 async fn clear(app: &App, caller: &Caller) -> Result<(), E2bFailure> {
     let wait = SignedDuration::try_from(limits::E2B_BUILD_WAIT_MAX).unwrap_or(SignedDuration::MAX);
     let mut failed = 0;
-    for row in app.e2b().snapshots().of(&caller.tenant).await? {
+    for row in app.snapshots().of(&caller.tenant).await? {
         let is_over = match row.state {
             TemplateState::Waiting => Timestamp::now().duration_since(row.created_at) > wait,
             TemplateState::Failed { .. } => {
@@ -94,7 +94,7 @@ async fn clear(app: &App, caller: &Caller) -> Result<(), E2bFailure> {
             TemplateState::Building | TemplateState::Ready => false,
         };
         if is_over {
-            app.e2b().snapshots().remove(&row.key).await?;
+            app.snapshots().remove(&row.key).await?;
             run::discard_files(app, &row).await;
         }
     }
@@ -103,7 +103,7 @@ async fn clear(app: &App, caller: &Caller) -> Result<(), E2bFailure> {
 
 /// A build that the path names, of the caller's tenant.
 async fn find(app: &App, caller: &Caller, template: &str, build: &str) -> Result<Arc<TemplateRow>, E2bFailure> {
-    let found = app.e2b().snapshots().build(caller, template, build).await?;
+    let found = app.snapshots().build(caller, template, build).await?;
     let shown: String = build.chars().take(64).collect();
     found.ok_or_else(|| E2bFailure::not_found(format!("build '{shown}' was not found")))
 }
@@ -119,7 +119,7 @@ pub(super) async fn start(
     let steps = asked.steps()?;
     let origin = origin_of(&app, &caller, &asked).await?;
     let mut started = false;
-    let row = app.e2b().snapshots().change(&row.key, |row| {
+    let row = app.snapshots().change(&row.key, |row| {
         started = row.state == TemplateState::Waiting;
         if started {
             row.state = TemplateState::Building;
@@ -139,7 +139,7 @@ async fn origin_of(app: &App, caller: &Caller, asked: &BuildAsked) -> Result<Ori
     match (&asked.from_template, &asked.from_image) {
         (Some(name), _) => {
             let origin = origin::find(app, caller, name).await?;
-            let is_known = origin.snapshot.is_some() || app.e2b().config().templates.contains_key(&origin.name);
+            let is_known = origin.archive.is_some() || app.e2b().config().templates.contains_key(&origin.name);
             let hint = "an image is named by fromImage, and allowed by `allowed_images`";
             if is_known { Ok(origin) } else { Err(templates::no_image(name, hint)) }
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use box_core::snapshots::remove_archive;
 use box_core::store::{TemplateBase, TemplateRow, TemplateState};
 use box_core::{Caller, Error, SessionId, SessionRequest};
 use jiff::Timestamp;
@@ -9,8 +10,7 @@ use tokio::time::timeout;
 
 use super::super::create;
 use super::super::create_request::CreateRequest;
-use super::super::origin::{self, Origin};
-use super::super::snapshots::bytes_max;
+use super::super::origin::Origin;
 use super::asked::Step;
 use super::steps::Site;
 use crate::app::App;
@@ -19,7 +19,6 @@ use crate::failure::E2bFailure;
 use crate::lifetimes::end_if_there;
 use crate::limits;
 use crate::sandbox_request::inhabitant;
-use crate::snapshot_store::{remove_archive, save};
 
 /// What clients call the beginning of a build, and its end.
 const BASE: &str = "base";
@@ -64,11 +63,11 @@ pub(super) async fn run(app: &App, caller: &Caller, plan: Plan, log: &BuildLog) 
         Ok(row) => publish(app, caller, row, log).await,
         Err(Failed { message, step }) => {
             log.say(&step, Level::Error, message.as_str());
-            if let Ok(archive) = app.e2b().snapshots().archive(&key.id) {
+            if let Ok(archive) = app.snapshots().archive(&key.id) {
                 remove_archive(archive).await;
             }
             let failed = TemplateState::Failed { message, step: Some(step) };
-            app.e2b().snapshots().change(&key, |row| row.state = failed).await.map(drop)
+            app.snapshots().change(&key, |row| row.state = failed).await.map(drop)
         }
     };
     if let Err(error) = remembered {
@@ -79,7 +78,7 @@ pub(super) async fn run(app: &App, caller: &Caller, plan: Plan, log: &BuildLog) 
 
 /// Lets sandboxes begin with what was built, unless somebody has deleted it meanwhile.
 async fn publish(app: &App, caller: &Caller, row: TemplateRow, log: &BuildLog) -> Result<(), Error> {
-    let snapshots = app.e2b().snapshots();
+    let snapshots = app.snapshots();
     if snapshots.build(caller, &row.template, &row.build).await?.is_none() {
         return snapshots.remove(&row.key).await;
     }
@@ -114,7 +113,7 @@ async fn build(app: &App, caller: &Caller, plan: &Plan, log: &BuildLog) -> Resul
     for (index, step) in plan.steps.iter().enumerate() {
         site.carry_out(&(index + 1).to_string(), plan.steps.len(), step, log).await?;
     }
-    let finished = finish(app, plan, site, origin::base_of(&info.config), log).await;
+    let finished = finish(app, plan, site, TemplateBase::of(&info.config), log).await;
     finished.map_err(|failure| Failed::at(FINALIZE, failure))
 }
 
@@ -127,9 +126,8 @@ async fn finish(
     log: &BuildLog,
 ) -> Result<TemplateRow, E2bFailure> {
     log.say(FINALIZE, Level::Info, "saving the template");
-    let (snapshots, row) = (app.e2b().snapshots(), &plan.row);
-    let mut room = snapshots.room(&row.key.tenant, bytes_max(base.disk_mb)).await?;
-    save(app, &site.caller, &site.session, &snapshots.archive(&row.key.id)?, &mut room).await?;
+    let row = &plan.row;
+    let room = app.service().save_archive(&site.caller, &site.session, &row.key.id).await?;
     let (env, mut defaults) = site.outcome();
     defaults.start_command = plan.start_cmd.clone().or(defaults.start_command);
     defaults.ready_command = plan.ready_cmd.clone().or(defaults.ready_command);
@@ -153,7 +151,7 @@ async fn remove_box(app: &App, row: &TemplateRow) {
 
 /// Removes the files that came for a build, unless another build of the template needs them.
 pub(super) async fn discard_files(app: &App, row: &TemplateRow) {
-    let all = app.e2b().snapshots().of(&row.key.tenant).await.unwrap_or_default();
+    let all = app.snapshots().of(&row.key.tenant).await.unwrap_or_default();
     let is_open = |other: &&Arc<TemplateRow>| {
         other.template == row.template && matches!(other.state, TemplateState::Waiting | TemplateState::Building)
     };

@@ -14,7 +14,7 @@ use super::saved::{door, door_with};
 use super::{Door, EXEC};
 use crate::E2bConfig;
 use crate::app::App;
-use crate::snapshot_store::snapshot_row;
+use crate::testing::snapshot_row;
 
 /// Asks for a build; says the paths of it.
 async fn requested(door: &Door, name: &str) -> (String, String) {
@@ -156,7 +156,7 @@ async fn tags(door: &Door) -> Vec<(String, String)> {
 }
 
 async fn published(app: &App, id: &str, tag: &str) {
-    app.e2b().snapshots().publish(snapshot_row(id, "a", &[tag])).await.unwrap();
+    app.snapshots().publish(snapshot_row(id, "a", &[tag])).await.unwrap();
 }
 
 #[tokio::test]
@@ -186,13 +186,13 @@ async fn builds_that_nobody_needs_make_room() {
     for number in 0..20 {
         let mut row = snapshot_row(&format!("{}x", char::from(b'a' + number)), "f", &["default"]);
         row.state = TemplateState::Failed { message: "no".to_owned(), step: None };
-        app.e2b().snapshots().put(row).await.unwrap();
+        app.snapshots().put(row).await.unwrap();
     }
     let mut old = snapshot_row("z", "z", &["default"]);
     old.state = TemplateState::Waiting;
-    app.e2b().snapshots().put(old).await.unwrap();
+    app.snapshots().put(old).await.unwrap();
     requested(&door, "new").await;
-    let left = app.e2b().snapshots().of(&TenantId::default()).await.unwrap();
+    let left = app.snapshots().of(&TenantId::default()).await.unwrap();
     assert_eq!(left.len(), 17, "16 that failed, and the new one");
 }
 
@@ -208,7 +208,7 @@ async fn the_template_for_code_interpreters_is_the_tenants_own_once_it_is_built(
     let row = box_core::store::TemplateRow { name: Some("code-interpreter-v1".to_owned()), ..row };
     std::fs::create_dir_all(directory.path().join("templates")).unwrap();
     std::fs::write(directory.path().join("templates/c.tar"), "archive").unwrap();
-    app.e2b().snapshots().publish(row).await.unwrap();
+    app.snapshots().publish(row).await.unwrap();
     assert_eq!(alias().await["public"], false);
     let (_, listed) = door.ask(0, "GET", "/templates", Value::Null).await;
     let named = |template: &&Value| template["aliases"].to_string().contains("code-interpreter-v1");

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use super::{Door, EXEC, id};
 use crate::E2bConfig;
 use crate::app::App;
-use crate::snapshot_store::snapshot_row;
-use crate::testing::{Still, Visitor, app_with, service};
+use crate::testing::{Still, Visitor, app_with, service, snapshot_row};
 use door_http::testing::{MemoryStore, tokens};
 
 /// A door with a place for archives.
@@ -48,7 +47,7 @@ fn snapshot(id: &str, tenant: &str) -> TemplateRow {
 #[tokio::test]
 async fn a_sandbox_begins_with_what_was_saved() {
     let (door, app, directory) = door(&[]).await;
-    app.e2b().snapshots().publish(snapshot("a", "default")).await.unwrap();
+    app.snapshots().publish(snapshot("a", "default")).await.unwrap();
     for name in ["a", "a:default", "named-a", "team/named-a:default"] {
         let asked = json!({ "templateID": name, "envVars": { "MORE": "1" } });
         let (status, made) = door.ask(0, "POST", "/v2/sandboxes", asked).await;
@@ -66,7 +65,7 @@ async fn a_sandbox_begins_with_what_was_saved() {
 #[tokio::test]
 async fn what_a_tenant_saved_is_nobody_elses() {
     let (door, app, _directory) = door(&[("left", "left", EXEC), ("right", "right", EXEC)]).await;
-    app.e2b().snapshots().publish(snapshot("a", "left")).await.unwrap();
+    app.snapshots().publish(snapshot("a", "left")).await.unwrap();
     assert_eq!(door.ask(1, "POST", "/v2/sandboxes", json!({ "templateID": "a" })).await.0, 404);
     assert_eq!(door.ask(1, "GET", "/snapshots", Value::Null).await.1, json!([]));
     assert_eq!(door.ask(1, "GET", "/templates/aliases/named-a", Value::Null).await.0, 404);
@@ -87,8 +86,8 @@ async fn who_is_bound_to_a_profile_knows_no_snapshot_of_another() {
         row.base.profile = Some(profile.to_owned());
         row
     };
-    app.e2b().snapshots().publish(with_profile("a", "e2b")).await.unwrap();
-    app.e2b().snapshots().publish(with_profile("b", "offline_readonly")).await.unwrap();
+    app.snapshots().publish(with_profile("a", "e2b")).await.unwrap();
+    app.snapshots().publish(with_profile("b", "offline_readonly")).await.unwrap();
     let listed = async |who| {
         let (_, page) = door.ask(who, "GET", "/snapshots", Value::Null).await;
         page.as_array().unwrap().iter().map(|row| row["snapshotID"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -116,7 +115,7 @@ async fn who_is_bound_to_a_profile_knows_no_snapshot_of_another() {
 async fn snapshots_are_listed_in_pages_by_their_sandbox_and_by_name() {
     let (door, app, _directory) = door(&[]).await;
     for name in ["a", "b", "c"] {
-        app.e2b().snapshots().publish(snapshot(name, "default")).await.unwrap();
+        app.snapshots().publish(snapshot(name, "default")).await.unwrap();
     }
     let (_, headers, page) = door.full(0, "GET", "/snapshots?limit=2&sandboxID=i1", Value::Null).await;
     assert_eq!((page.as_array().unwrap().len(), &page[0]["snapshotID"]), (2, &json!("c:default")));
@@ -139,7 +138,7 @@ async fn what_cannot_be_saved_leaves_nothing() {
         assert_eq!(door.ask(0, "POST", &path(verb), asked).await.0, 503, "{verb}");
         assert_eq!(directory.path().join("templates").read_dir().unwrap().count(), 0, "{verb}");
     }
-    assert!(app.e2b().snapshots().of(&TenantId::default()).await.unwrap().is_empty());
+    assert!(app.snapshots().of(&TenantId::default()).await.unwrap().is_empty());
     for (verb, asked, told) in [
         ("snapshots", json!({ "name": "Bad Name" }), "lowercase"),
         ("snapshots", json!({ "name": "base" }), "choose another"),

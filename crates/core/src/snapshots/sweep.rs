@@ -1,30 +1,26 @@
-//! What a server before this one left: rows and archives that belong together stay, everything else goes.
+//! What an earlier run of the server left: rows and archives that belong together stay, everything else is removed.
 
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
-use box_core::store::{Change, TemplateRow, TemplateState, Wait};
-use box_core::{Error, Result, Store};
-
 use super::archive;
+use crate::store::{Change, Store, TemplateRow, TemplateState, Wait};
+use crate::{Error, Result};
 
-/// Brings rows and archives together, and says which rows there are.
+/// Compares rows with archives, and returns the rows that stay.
 pub(super) async fn sweep(store: &dyn Store, directory: Option<&Path>) -> Result<Vec<TemplateRow>> {
     let rows = store.templates().await?;
     let Some(directory) = directory.map(Path::to_owned) else { return Ok(rows) };
     let known = rows.iter().filter(|row| row.state == TemplateState::Ready).map(|row| row.key.id.clone()).collect();
-    let there = box_core::tasks::blocking(move || archives(&directory, &known));
+    let there = crate::tasks::blocking(move || archives(&directory, &known));
     let there = there.await.unwrap_or_else(|error| Err(io::Error::other(error)));
-    let there = there.map_err(|error| Error::io("looking at the archives of saved sandboxes", error))?;
+    let there = there.map_err(|error| Error::io("listing the archives of snapshots", error))?;
     let mut kept = Vec::new();
     for row in rows {
         match row.state {
             TemplateState::Ready if !there.contains(&row.key.id) => {
-                tracing::warn!(
-                    template.id = row.key.id,
-                    "the archive of a saved sandbox is gone, and so it is forgotten"
-                );
+                tracing::warn!(template.id = row.key.id, "removed a snapshot whose archive is missing");
                 store.write(Change::DeleteTemplate(row.key), Wait::Committed).await?;
             }
             TemplateState::Waiting | TemplateState::Building => {
@@ -39,7 +35,7 @@ pub(super) async fn sweep(store: &dyn Store, directory: Option<&Path>) -> Result
     Ok(kept)
 }
 
-/// The ids of archives that are there. What is none of those that are known is removed.
+/// The ids of known archives in the directory. All other files in it are removed.
 fn archives(directory: &Path, known: &HashSet<String>) -> io::Result<HashSet<String>> {
     let entries = match std::fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashSet::new()),

@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use box_core::store::{TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
-use box_core::{Caller, Store, TenantId};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Reference, SnapshotStore};
-use crate::limits;
-use door_http::testing::MemoryStore;
+use super::{Reference, SavedKind, SnapshotConfig, SnapshotError, SnapshotStore};
+use crate::service::Memory;
+use crate::store::{Store, TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
+use crate::{Caller, Error, TenantId, limits};
 
-pub(crate) fn row(id: &str, template: &str, tags: &[&str]) -> TemplateRow {
+fn row(id: &str, template: &str, tags: &[&str]) -> TemplateRow {
     let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(i64::from(id.as_bytes()[0]));
     TemplateRow {
         key: TemplateKey { tenant: TenantId::default(), id: id.to_owned() },
@@ -37,11 +36,13 @@ struct TestStore {
 
 impl TestStore {
     fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap(), store: Arc::new(MemoryStore::default()) }
+        Self { directory: tempfile::tempdir().unwrap(), store: Arc::new(Memory::default()) }
     }
 
     fn open(&self) -> SnapshotStore {
-        SnapshotStore::new(Arc::clone(&self.store), Some(self.directory.path().join("templates")), 4 << 20)
+        let directory = Some(self.directory.path().join("templates"));
+        let config = SnapshotConfig { directory, bytes_max: 4 << 20, reserved: ["base".to_owned()].into() };
+        SnapshotStore::new(Arc::clone(&self.store), config)
     }
 
     /// Puts one on the shelf, with an archive.
@@ -115,17 +116,17 @@ async fn a_tenant_has_so_much_room_and_what_is_being_written_counts() {
     let mut first = snapshots.room(&tenant, 2 << 20).await.unwrap();
     first.take(2 << 20).unwrap();
     let told = first.take(1).unwrap_err();
-    assert!(told.status().as_u16() == 507 && told.message().contains("too large"), "{told:?}");
+    assert_eq!((told.code(), told.to_string().contains("too large")), ("box_too_large", true), "{told}");
     let mut second = snapshots.room(&tenant, 2 << 20).await.unwrap();
     let told = second.take((1 << 20) + 1).unwrap_err();
-    assert!(told.message().contains("saved_mb_max"), "{told:?}");
+    assert!(told.to_string().contains("saved_mb_max"), "{told}");
     drop((first, second));
     snapshots.room(&tenant, 4 << 20).await.unwrap().take(3 << 20).unwrap();
     let mut rooms = Vec::new();
-    for _ in 1..limits::E2B_SAVED_MAX {
+    for _ in 1..limits::SNAPSHOTS_MAX {
         rooms.push(snapshots.room(&tenant, 1).await.unwrap());
     }
-    assert!(snapshots.room(&tenant, 1).await.unwrap_err().message().contains("delete some first"));
+    assert!(snapshots.room(&tenant, 1).await.unwrap_err().to_string().contains("delete some first"));
     assert!(snapshots.room(&"other".parse().unwrap(), 1).await.is_ok());
 }
 
@@ -139,12 +140,64 @@ async fn an_archive_that_was_finished_meanwhile_counts_for_those_that_are_being_
     place.publish(&snapshots, TemplateRow { archive_bytes: 3 << 20, ..row("a", "a", &["default"]) }).await;
     drop(first);
     second.take(1 << 20).unwrap();
-    assert!(second.take(1).unwrap_err().message().contains("saved_mb_max"));
+    assert!(second.take(1).unwrap_err().to_string().contains("saved_mb_max"));
 }
 
 #[tokio::test]
 async fn a_server_without_a_place_for_archives_says_so() {
-    let snapshots = SnapshotStore::new(Arc::new(MemoryStore::default()), None, 1);
+    let snapshots = SnapshotStore::new(Arc::new(Memory::default()), SnapshotConfig::default());
     let told = snapshots.room(&TenantId::default(), 1).await.unwrap_err();
-    assert!(told.status().as_u16() == 503 && told.message().contains("state directory"), "{told:?}");
+    assert!(matches!(told, Error::Snapshot(SnapshotError::NoDirectory)), "{told}");
+    assert!(told.to_string().contains("state directory"), "{told}");
+}
+
+fn snapshot_of(id: &str, session: &str) -> TemplateRow {
+    let origin = TemplateOrigin::Snapshot(session.to_owned());
+    TemplateRow { origin, name: Some(format!("named-{id}")), ..row(id, id, &["default"]) }
+}
+
+#[tokio::test]
+async fn who_is_bound_to_sessions_uses_their_snapshots_only() {
+    let place = TestStore::new();
+    let snapshots = place.open();
+    for row in [snapshot_of("a", "chat-1"), snapshot_of("b", "chat-2"), snapshot_of("c", "mcp-shared")] {
+        place.publish(&snapshots, row).await;
+    }
+    place.publish(&snapshots, row("d", "d", &["default"])).await;
+    let bound = Caller::local().bound_to(&"chat-1".parse().unwrap()).unwrap();
+    let loopback = Caller::loopback();
+    for (caller, expected) in [(Caller::local(), "dcba"), (loopback, "dba"), (bound, "a")] {
+        let seen = snapshots.visible(&caller).await.unwrap();
+        assert_eq!(seen.iter().map(|row| row.key.id.as_str()).collect::<String>(), expected, "{caller:?}");
+        assert_eq!(snapshots.get(&caller, SavedKind::Any, "named-b").await.is_ok(), expected.contains('b'));
+    }
+}
+
+#[tokio::test]
+async fn kinds_are_told_apart() {
+    let place = TestStore::new();
+    let snapshots = place.open();
+    place.publish(&snapshots, snapshot_of("a", "s")).await;
+    place.publish(&snapshots, row("d", "d", &["default"])).await;
+    let caller = Caller::local();
+    let get = async |kind, name| snapshots.get(&caller, kind, name).await.map(|row| row.key.id.clone());
+    assert_eq!(get(SavedKind::Snapshot, "named-a").await.unwrap(), "a");
+    assert_eq!(get(SavedKind::Snapshot, "mine").await.unwrap_err().code(), "snapshot_not_found");
+    assert_eq!(get(SavedKind::Template, "a").await.unwrap_err().code(), "template_not_found");
+    assert_eq!(get(SavedKind::Any, "d").await.unwrap(), "d");
+}
+
+#[tokio::test]
+async fn names_of_the_operator_and_too_many_tags_are_refused() {
+    let place = TestStore::new();
+    let snapshots = place.open();
+    assert!(snapshots.check_free("base").unwrap_err().to_string().contains("choose another"));
+    assert!(snapshots.check_free("Bad Name").unwrap_err().to_string().contains("lowercase"));
+    snapshots.check_free("base-2").unwrap();
+    place.publish(&snapshots, row("a", "a", &["default"])).await;
+    let tags: Vec<_> = (0..limits::SNAPSHOT_TAGS_MAX).map(|number| format!("v{number}")).collect();
+    let refused = snapshots.tag(&Caller::local(), "mine", &tags).await.unwrap_err();
+    assert!(refused.to_string().contains("at most 32"), "{refused}");
+    let row = snapshots.tag(&Caller::local(), "mine", &tags[1..]).await.unwrap();
+    assert_eq!(row.tags.len(), limits::SNAPSHOT_TAGS_MAX);
 }

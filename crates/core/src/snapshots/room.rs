@@ -1,15 +1,12 @@
-//! How much a tenant may save. What is being written counts before it is written, and so do files that wait for a build.
+//! How much a tenant may save. Archives that are being written count, and so do files that wait for a build.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use box_core::TenantId;
-use box_core::store::{TemplateRow, TemplateState};
-use http::StatusCode;
-
-use super::SnapshotStore;
-use crate::failure::E2bFailure;
-use crate::limits;
+use super::{SnapshotError, SnapshotStore};
+use crate::caller::TenantId;
+use crate::store::{TemplateRow, TemplateState};
+use crate::{Result, limits};
 
 /// What all tenants have and are writing.
 #[derive(Debug)]
@@ -29,9 +26,9 @@ struct TenantUsage {
     kept_bytes: u64,
 }
 
-/// Room for one file. It is free again when this is dropped; an archive counts by its row then.
+/// Room for one file. Dropping it frees the room; an archive counts by its row then.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub struct Room {
     rooms: Arc<Rooms>,
     tenant: TenantId,
     archives: usize,
@@ -56,62 +53,58 @@ impl Rooms {
 }
 
 impl SnapshotStore {
-    /// Room for an archive of so many bytes at most, if the tenant may have one more.
-    pub(crate) async fn room(&self, tenant: &TenantId, bytes_max: u64) -> Result<Room, E2bFailure> {
+    /// Room for one more archive of at most this size, if the tenant may have one more.
+    pub async fn room(&self, tenant: &TenantId, bytes_max: u64) -> Result<Room> {
         self.directory()?;
         let mut rows = self.of(tenant).await?;
         rows.retain(|row| matches!(row.state, TemplateState::Ready | TemplateState::Waiting));
         let mut by_tenant = self.rooms.lock();
         let taken = by_tenant.entry(tenant.clone()).or_default();
-        if rows.len() + taken.archives >= limits::E2B_SAVED_MAX {
-            let most = limits::E2B_SAVED_MAX;
-            return Err(full(&format!("there are {most} snapshots and templates already, and no more can be kept")));
+        if rows.len() + taken.archives >= limits::SNAPSHOTS_MAX {
+            let most = limits::SNAPSHOTS_MAX;
+            let what = format!("there are {most} snapshots and templates already, and no more can be kept");
+            return Err(SnapshotError::Full { what }.into());
         }
         taken.archives += 1;
         Ok(Room { rooms: Arc::clone(&self.rooms), tenant: tenant.clone(), archives: 1, bytes: 0, bytes_max })
     }
 
     /// Room for a file that waits for a build.
-    pub(crate) async fn upload_room(&self, tenant: &TenantId) -> Result<Room, E2bFailure> {
-        // What is kept is known from then on.
+    pub async fn upload_room(&self, tenant: &TenantId) -> Result<Room> {
+        // Loads the rows, so that their bytes count.
         self.of(tenant).await?;
         let (rooms, tenant) = (Arc::clone(&self.rooms), tenant.clone());
-        Ok(Room { rooms, tenant, archives: 0, bytes: 0, bytes_max: limits::E2B_UPLOAD_BYTES_MAX })
+        Ok(Room { rooms, tenant, archives: 0, bytes: 0, bytes_max: limits::UPLOAD_BYTES_MAX })
     }
 }
 
 impl Room {
     /// Takes more of it.
-    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), E2bFailure> {
+    pub fn take(&mut self, bytes: u64) -> Result<(), SnapshotError> {
         if self.bytes + bytes > self.bytes_max {
-            return Err(self.too_large());
+            let mb = self.bytes_max >> 20;
+            return Err(if self.archives == 0 {
+                SnapshotError::UploadTooLarge
+            } else {
+                SnapshotError::TooLarge { mb }
+            });
         }
         let mut by_tenant = self.rooms.lock();
         let taken = by_tenant.entry(self.tenant.clone()).or_default();
         if taken.kept_bytes + taken.bytes + bytes > self.rooms.bytes_max {
             let mb = self.rooms.bytes_max >> 20;
-            return Err(full(&format!(
+            let what = format!(
                 "all snapshots, templates and files for builds together may have {mb} MiB (e2b_door.saved_mb_max)"
-            )));
+            );
+            return Err(SnapshotError::Full { what });
         }
         taken.bytes += bytes;
         self.bytes += bytes;
         Ok(())
     }
 
-    fn too_large(&self) -> E2bFailure {
-        let mb = self.bytes_max >> 20;
-        if self.archives == 0 {
-            let message = format!("files of a COPY step may have {mb} MiB; copy less");
-            return E2bFailure::new(StatusCode::PAYLOAD_TOO_LARGE, message);
-        }
-        let message =
-            format!("the sandbox is too large to save: more than {mb} MiB; remove files that need not be kept");
-        E2bFailure::new(StatusCode::INSUFFICIENT_STORAGE, message)
-    }
-
-    /// What was taken of it.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Bytes that were taken.
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
@@ -123,9 +116,4 @@ impl Drop for Room {
         taken.archives = taken.archives.saturating_sub(self.archives);
         taken.bytes = taken.bytes.saturating_sub(self.bytes);
     }
-}
-
-fn full(what: &str) -> E2bFailure {
-    let fix = "delete some first: Sandbox.delete_snapshot(id), or DELETE /templates/{id}";
-    E2bFailure::new(StatusCode::INSUFFICIENT_STORAGE, format!("{what}; {fix}"))
 }
