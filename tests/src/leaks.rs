@@ -25,6 +25,9 @@ pub struct Leaks(BTreeSet<String>);
 pub const KEPT: [&str; 8] =
     ["agent-", "audit/audit-", "images/", "skills/", "mcp/kept/", "docker/images/", "podman/images/", "nsjail/images/"];
 
+/// The directory of archives, which stays when the last one is deleted. Archives in it are looked for.
+const ARCHIVES: &str = "e2b/templates";
+
 /// Where ranges of ids are claimed.
 const CLAIMS: &str = "/run/strongbox/ids";
 
@@ -42,7 +45,7 @@ impl Leaks {
         add("loop device", loop_devices(state_directory));
         add("process", own_processes(state_directory, &ours));
         for place in places(state_directory) {
-            let is_kept = |path: &String| KEPT.iter().any(|kept| path.starts_with(kept));
+            let is_kept = |path: &String| path == ARCHIVES || KEPT.iter().any(|kept| path.starts_with(kept));
             add("file", files(&place).into_iter().filter(|path| !is_kept(path)).collect());
         }
         add("range of ids", claims(&ours));
