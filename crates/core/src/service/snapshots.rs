@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::file_ops::FileCall;
+use super::file_ops::{FileBytes, FileCall};
 use super::session::Phase;
 use super::sessions::{Created, Lost, entry};
 use super::{Inner, Service};
@@ -21,7 +21,8 @@ use crate::session::{
     DoorRules, HostPathMode, LoneMountPath, SessionConfig, SessionId, SessionInfo, SessionRequest, SkillMounts,
 };
 use crate::snapshots::{
-    DEFAULT_TAG, PART, Part, Reference, Room, SavedKind, SnapshotConfig, SnapshotError, SnapshotStore, check_tag,
+    ArchivePipe, DEFAULT_TAG, PART, Part, Reference, Room, SavedKind, SnapshotConfig, SnapshotError, SnapshotStore,
+    check_tag,
 };
 use crate::store::{TemplateBase, TemplateDefaults, TemplateKey, TemplateOrigin, TemplateRow, TemplateState};
 use crate::tasks::Start as _;
@@ -39,30 +40,27 @@ pub struct SaveRequest {
     pub defaults: TemplateDefaults,
 }
 
-/// A session that was saved for copies of it. Dropping it removes the archive.
+/// A session whose files are on their way to one copy of it. Dropping it breaks them off.
 #[derive(Debug)]
 pub struct ForkSource {
-    archive: PathBuf,
+    pipe: ArchivePipe,
     config: SessionConfig,
-    _room: Room,
 }
 
 impl ForkSource {
-    /// The archive from which copies are made.
+    /// The archive from which the copy is made: a pipe, which can be read once.
     pub fn archive(&self) -> &Path {
-        &self.archive
+        self.pipe.path()
     }
 
     /// What the box was made from.
     pub fn base(&self) -> TemplateBase {
         TemplateBase::of(&self.config)
     }
-}
 
-impl Drop for ForkSource {
-    fn drop(&mut self) {
-        // One that stays is removed when the server starts again.
-        let _ = std::fs::remove_file(&self.archive);
+    /// Why the files broke off, which explains better than the backend why no copy was made.
+    pub fn error(&self) -> Option<Error> {
+        self.pipe.error().map(Error::replica)
     }
 }
 
@@ -292,12 +290,7 @@ impl Inner {
         file: &Part,
         room: &mut Room,
     ) -> Result<()> {
-        // Root of the box reads everything that is in it.
-        let call = FileCall { user: config.root_capabilities.then_some(User::ROOT), ..FileCall::new(FileOp::Save) };
-        // Who may run commands in a box may read all of it.
-        let scopes = caller.scopes.iter().copied().chain([Scope::Files]).collect();
-        let saver = Caller { scopes, ..caller.clone() };
-        let (_, mut bytes) = self.run_file_op(&saver, id, &SessionRequest::of_existing(), call, None).await?;
+        let mut bytes = self.read_archive(caller, id, config).await?;
         // A box that is paused meanwhile sends nothing.
         while let Some(piece) =
             timeout(limits::SAVE_PAUSE_MAX, bytes.next()).await.map_err(|_| SnapshotError::Stalled)??
@@ -309,11 +302,27 @@ impl Inner {
         Ok(())
     }
 
+    /// Begins to read the archive of a session. Nothing has come of it yet.
+    async fn read_archive(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: &SessionId,
+        config: &SessionConfig,
+    ) -> Result<FileBytes> {
+        // Root of the box reads everything that is in it.
+        let call = FileCall { user: config.root_capabilities.then_some(User::ROOT), ..FileCall::new(FileOp::Save) };
+        // Who may run commands in a box may read all of it.
+        let scopes = caller.scopes.iter().copied().chain([Scope::Files]).collect();
+        let saver = Caller { scopes, ..caller.clone() };
+        let (_, bytes) = self.run_file_op(&saver, id, &SessionRequest::of_existing(), call, None).await?;
+        Ok(bytes)
+    }
+
     async fn begin_fork(self: &Arc<Self>, caller: &Caller, id: &SessionId) -> Result<ForkSource> {
         let config = self.savable(caller, id)?;
-        let name = format!("fork-{}", new_id()?);
-        let archive = self.snapshots().archive(&name)?;
-        Ok(ForkSource { archive, config, _room: self.save_archive(caller, id, &name).await? })
+        let path = self.snapshots().archive(&format!("fork-{}", new_id()?))?;
+        let bytes = self.read_archive(caller, id, &config).await?;
+        Ok(ForkSource { pipe: ArchivePipe::open(path, bytes).await?, config })
     }
 
     async fn fork(self: &Arc<Self>, caller: &Caller, from: &SessionId, to: &SessionId) -> Result<SessionInfo> {
@@ -331,12 +340,13 @@ impl Inner {
             found => return Err(found.err().unwrap_or_else(exists)),
         }
         let source = self.begin_fork(caller, from).await?;
-        let mut request = copy_of(&source.config, source.archive.clone());
+        let mut request = copy_of(&source.config, source.archive().to_owned());
         request.rules.skills = self.skills_of(caller, &source.config).await?;
         request.rules.backend = Some(self.find(caller, from)?.backend());
-        match self.obtain(caller, to, &request, Lost::Rebuild).await? {
-            (session, Created::New) => Ok(session.info()),
-            (_, Created::Existing) => Err(exists()),
+        match self.obtain(caller, to, &request, Lost::Rebuild).await {
+            Ok((session, Created::New)) => Ok(session.info()),
+            Ok((_, Created::Existing)) => Err(exists()),
+            Err(error) => Err(source.error().unwrap_or(error)),
         }
     }
 

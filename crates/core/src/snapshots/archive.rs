@@ -36,6 +36,12 @@ pub async fn remove_archive(path: PathBuf) {
     }
 }
 
+/// Makes the directory of an archive, which only the server can read.
+pub(super) fn make_directory(archive: &Path) -> io::Result<()> {
+    let directory = archive.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().mode(0o700).recursive(true).create(directory)
+}
+
 /// An archive that is not complete yet. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Part {
@@ -55,8 +61,7 @@ impl Part {
     pub async fn make(path: PathBuf) -> Result<Self> {
         let place = path.clone();
         let made = move || {
-            let directory = place.parent().unwrap_or(Path::new("/"));
-            DirBuilder::new().mode(0o700).recursive(true).create(directory)?;
+            make_directory(&place)?;
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place)
         };
         let file = off_thread(made).await?;

@@ -2,6 +2,7 @@
 
 mod archive;
 mod error;
+mod pipe;
 mod reference;
 mod room;
 mod sweep;
@@ -22,6 +23,7 @@ use crate::{Error, Result, limits};
 pub(crate) use archive::PART;
 pub use archive::{Part, remove_archive};
 pub use error::SnapshotError;
+pub(crate) use pipe::ArchivePipe;
 pub use reference::{DEFAULT_TAG, Reference, check_name, check_tag};
 pub use room::Room;
 

@@ -1,5 +1,6 @@
-//! Sandboxes that begin as another one is: it is saved once, and the copies are made from that.
+//! Sandboxes that begin as another one is. Each copy is made while its source is read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -56,7 +57,6 @@ pub(super) async fn fork(
     }
     let source = running(&app, &caller, id).await?.row;
     let making = app.clone();
-    // The archive is removed then, too.
     let made = async move { make(&making, &caller, &source, asked.timeout, count).await };
     let made = to_the_end(&app, SAVING, made).await?;
     let view = |made: Result<Arc<SandboxRow>, E2bFailure>| match made {
@@ -73,26 +73,35 @@ async fn make(
     timeout: Option<i64>,
     count: usize,
 ) -> Result<Vec<Result<Arc<SandboxRow>, E2bFailure>>, E2bFailure> {
-    let saved = app.service().begin_fork(caller, &source.key.id).await?;
-    let origin = Origin {
-        name: source.template.clone(),
-        template: saved.base(),
-        archive: Some(saved.archive().to_owned()),
-        env: std::collections::BTreeMap::new(),
-        defaults: source.defaults.clone(),
-    };
-    let one = |_| copy(app, caller, &origin, source, timeout);
-    Ok(futures_util::stream::iter(0..count).map(one).buffered(limits::E2B_FORKS_AT_ONCE).collect().await)
+    let one = |_| copy(app, caller, source, timeout);
+    let mut made: Vec<_> =
+        futures_util::stream::iter(0..count).map(one).buffered(limits::E2B_FORKS_AT_ONCE).collect().await;
+    // Without any copy, an error of one is that of the request.
+    let is_failure = made.iter().all(Result::is_err);
+    match made.pop() {
+        Some(Err(failure)) if is_failure => Err(failure),
+        last => {
+            made.extend(last);
+            Ok(made)
+        }
+    }
 }
 
 /// Makes one copy: what its maker said of the source holds for it, too.
 async fn copy(
     app: &App,
     caller: &Caller,
-    origin: &Origin,
     source: &SandboxRow,
     timeout: Option<i64>,
 ) -> Result<Arc<SandboxRow>, E2bFailure> {
+    let saved = app.service().begin_fork(caller, &source.key.id).await?;
+    let origin = Origin {
+        name: source.template.clone(),
+        template: saved.base(),
+        archive: Some(saved.archive().to_owned()),
+        env: BTreeMap::new(),
+        defaults: source.defaults.clone(),
+    };
     let mut env = source.env.clone();
     env.retain(|name, _| !OWN_VARIABLES.contains(&name.as_str()));
     let network = source.network.clone().map(serde_json::from_value::<NetworkAsked>).transpose();
@@ -107,5 +116,6 @@ async fn copy(
         volume_mounts: Some(source.volume_mounts.clone()),
         ..CreateRequest::default()
     };
-    create::make(app, caller.clone(), origin.clone(), asked, FORK_TIMEOUT_SEC, None).await
+    let made = create::make(app, caller.clone(), origin, asked, FORK_TIMEOUT_SEC, None).await;
+    made.map_err(|failure| saved.error().map_or(failure, E2bFailure::from))
 }
