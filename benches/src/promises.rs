@@ -1,6 +1,6 @@
 //! What SPECIFICATION.md promises, held against what was measured.
 
-use crate::groups::{deadline, e2b, engines, http, idle, langbot, launch, mcp, output, search, strangers};
+use crate::groups::{deadline, e2b, engines, fork, http, idle, langbot, launch, mcp, output, search, strangers};
 use crate::report::{Report, Verdict};
 use crate::samples::mib;
 
@@ -173,6 +173,19 @@ const ALL: &[Promise] = &[
         text: "100 MiB read out of a sandbox, over a copy through a socket (throughput)",
         bound: Bound::AtLeast(0.5),
         measured: |report| report.value(e2b::READ_SHARE),
+    },
+    // 20 ms, and a millisecond more for each MB.
+    Promise {
+        name: "fork_1mib",
+        text: "fork of a session with 1 MiB (p50), ms",
+        bound: Bound::AtMost(21.0),
+        measured: |report| report.timing(fork::SMALL).map(|it| it.summary.p50_ms),
+    },
+    Promise {
+        name: "fork_100mib",
+        text: "fork of a session with 100 MiB (p50), ms",
+        bound: Bound::AtMost(125.0),
+        measured: |report| report.timing(fork::LARGE).map(|it| it.summary.p50_ms),
     },
     Promise {
         name: "docker_exec",

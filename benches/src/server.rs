@@ -191,10 +191,19 @@ impl Connection {
 
     /// Runs `true` in a session and expects it to succeed.
     pub(crate) fn exec_true(&mut self, session: &str) -> Result<()> {
-        let answer = self.ask("POST", &format!("/v1/sessions/{session}/exec"), &exec_of_true())?;
+        self.exec(session, &exec_of_true())
+    }
+
+    /// Runs a command line in a session and expects it to succeed.
+    pub(crate) fn succeed(&mut self, session: &str, line: &str) -> Result<()> {
+        self.exec(session, &serde_json::json!({ "cmd": line }).to_string())
+    }
+
+    fn exec(&mut self, session: &str, request: &str) -> Result<()> {
+        let answer = self.ask("POST", &format!("/v1/sessions/{session}/exec"), request)?;
         // The whole answer is read, and only this of it is looked at: a client's parsing is not the server's time.
         let good = answer.windows(GOOD.len()).any(|part| part == GOOD);
-        ensure!(good, "true ended badly: {}", String::from_utf8_lossy(&answer));
+        ensure!(good, "{request} failed: {}", String::from_utf8_lossy(&answer));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ mod burst;
 pub(crate) mod deadline;
 pub(crate) mod e2b;
 pub(crate) mod engines;
+pub(crate) mod fork;
 pub(crate) mod http;
 pub(crate) mod idle;
 pub(crate) mod langbot;
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[Group] = &[
         measure: mcp::measure,
     },
     Group { name: "e2b", about: "sandboxes of E2B's clients, next to a copy through a socket", measure: e2b::measure },
+    Group { name: "fork", about: "copies of running sessions, small and large", measure: fork::measure },
     Group {
         name: "engines",
         about: "`true` in containers of Docker and Podman, by us, by their programs and by their API",
