@@ -20,7 +20,7 @@ use crate::{Error, Result, limits};
 #[derive(Debug)]
 pub(crate) struct ArchivePipe {
     path: PathBuf,
-    /// Holds the pipe open after the last byte: a pipe that nobody has open forgets what is in it.
+    /// Holds the pipe open after the last byte: a pipe that is open nowhere loses what is in it.
     _writing: AbortOnDropHandle<Option<pipe::Sender>>,
     error: Arc<OnceLock<Error>>,
 }
