@@ -6,7 +6,7 @@
 use std::pin::Pin;
 
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -33,6 +33,11 @@ impl<T: Send + 'static> Start<T> for &mut JoinSet<T> {
     fn start(self, work: impl Future<Output = T> + Send + 'static) -> AbortHandle {
         self.spawn(Box::pin(work) as Boxed<T>)
     }
+}
+
+/// Starts work in a task that ends with its handle.
+pub(crate) fn owned<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<T> {
+    AbortOnDropHandle::new(tokio::spawn(Box::pin(work) as Boxed<T>))
 }
 
 /// Runs system calls on a thread where waiting harms no task.

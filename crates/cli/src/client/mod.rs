@@ -9,6 +9,7 @@ mod ending;
 mod failure;
 mod http;
 mod live;
+mod removal;
 mod session_options;
 mod tail;
 mod targets;

@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{SnapshotError, archive};
 use crate::service::FileBytes;
-use crate::tasks::blocking;
+use crate::tasks::{self, blocking};
 use crate::{Error, Result, limits};
 
 /// An archive on its way. Dropping it breaks the archive off and removes the name of the pipe; what a killed server leaves is removed
@@ -37,7 +37,7 @@ impl ArchivePipe {
         let mut writer = make(&path).await.map_err(|error| Error::io("making a pipe for an archive", error))?;
         let error = Arc::new(OnceLock::new());
         let failed = Arc::clone(&error);
-        let writing = tokio::spawn(async move {
+        let writing = tasks::owned(async move {
             let written = timeout(limits::SAVE_TIME_MAX, write(&mut bytes, &mut writer)).await;
             match written.unwrap_or_else(|_| Err(SnapshotError::Stalled.into())) {
                 Ok(()) => Some(writer),
@@ -48,7 +48,7 @@ impl ArchivePipe {
                 }
             }
         });
-        Ok(Self { path, _writing: AbortOnDropHandle::new(writing), error })
+        Ok(Self { path, _writing: writing, error })
     }
 
     /// The name of the pipe.

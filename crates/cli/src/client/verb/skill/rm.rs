@@ -3,9 +3,9 @@
 use clap::Args;
 
 use super::skill_path;
-use crate::client::{ServerOptions, ask, patiently};
+use crate::client::ServerOptions;
+use crate::client::removal::remove_each;
 use crate::fault::Fault;
-use crate::listing;
 
 /// What can be typed.
 #[derive(Debug, Args)]
@@ -23,12 +23,5 @@ pub(crate) struct RmOptions {
 
 /// Removes skills, and writes the name of each that is gone.
 pub(crate) fn main(options: &RmOptions) -> Result<u8, Fault> {
-    ask(&options.server, async |client| {
-        for name in &options.names {
-            let path = skill_path(name, "");
-            patiently("removing", client.delete(&path)).await?;
-            listing::write_out(format!("{}\n", crate::table::visible(name)).as_bytes())?;
-        }
-        Ok(0)
-    })
+    remove_each(&options.server, &options.names, "removing", |name| skill_path(name, ""))
 }

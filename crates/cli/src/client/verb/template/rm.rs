@@ -2,10 +2,10 @@
 
 use clap::Args;
 
+use crate::client::ServerOptions;
 use crate::client::http::encoded;
-use crate::client::{ServerOptions, ask, patiently};
+use crate::client::removal::remove_each;
 use crate::fault::Fault;
-use crate::listing;
 
 /// What can be typed.
 #[derive(Debug, Args)]
@@ -25,11 +25,5 @@ pub(crate) struct RmOptions {
 
 /// Deletes templates, and writes the name of each that is gone.
 pub(crate) fn main(options: &RmOptions) -> Result<u8, Fault> {
-    ask(&options.server, async |client| {
-        for name in &options.names {
-            patiently("deleting", client.delete(&format!("/v1/templates/{}", encoded(name)))).await?;
-            listing::write_out(format!("{}\n", crate::table::visible(name)).as_bytes())?;
-        }
-        Ok(0)
-    })
+    remove_each(&options.server, &options.names, "deleting", |name| format!("/v1/templates/{}", encoded(name)))
 }
